@@ -15,10 +15,12 @@ struct symbol {
 #define FIRST "GLIBC_2.2.5"
 #define COND "GLIBC_2.3.2"
 #define SEMTIMEDOP "GLIBC_2.3.3"
+#define JOIN "GLIBC_2.3.3"
 #else
 #define FIRST "GLIBC_2.17"
 #define COND "GLIBC_2.17"
 #define SEMTIMEDOP "GLIBC_2.17"
+#define JOIN "GLIBC_2.17"
 #endif
 
 static const struct symbol symbols[] = {
@@ -64,6 +66,14 @@ static const struct symbol symbols[] = {
     {"pthread_rwlock_timedwrlock", (void *)pthread_rwlock_timedwrlock, {FIRST, NEW}},
     {"pthread_rwlock_clockwrlock", (void *)pthread_rwlock_clockwrlock, {"GLIBC_2.30", NEW}},
     {"pthread_rwlock_unlock", (void *)pthread_rwlock_unlock, {FIRST, NEW}},
+    {"sem_wait", (void *)sem_wait, {FIRST, NEW}},
+    {"sem_timedwait", (void *)sem_timedwait, {FIRST, NEW}},
+    {"sem_clockwait", (void *)sem_clockwait, {"GLIBC_2.30", NEW}},
+    {"pthread_barrier_wait", (void *)pthread_barrier_wait, {FIRST, NEW}},
+    {"pthread_join", (void *)pthread_join, {FIRST, NEW}},
+    {"pthread_timedjoin_np", (void *)pthread_timedjoin_np, {JOIN, NEW}},
+    {"pthread_clockjoin_np", (void *)pthread_clockjoin_np, {"GLIBC_2.31", NEW}},
+    {"thrd_join", (void *)thrd_join, {"GLIBC_2.28", NEW}},
     {"semget", (void *)semget, {FIRST}},
     {"semop", (void *)semop, {FIRST}},
     {"semtimedop", (void *)semtimedop, {SEMTIMEDOP}},

@@ -27,9 +27,9 @@ fn read(clock: libc::clockid_t) -> u64 {
 
 /// What a process has consumed so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Usage {
+pub struct Usage {
     /// User and system CPU time in nanoseconds.
-    pub(crate) cpu_ns: u64,
+    pub cpu_ns: u64,
     /// Times a thread gave up its CPU.
     pub(crate) voluntary_switches: u64,
     /// Times a thread was made to give up its CPU.
@@ -43,7 +43,7 @@ impl Usage {
     }
 
     /// That of the children that it has waited for, and of those that they have.
-    pub(crate) fn of_children() -> Usage {
+    pub fn of_children() -> Usage {
         Self::of(libc::RUSAGE_CHILDREN)
     }
 

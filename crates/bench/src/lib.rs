@@ -45,8 +45,9 @@ pub mod startup;
 pub mod uncontended;
 pub mod worker;
 
+pub use clock::Usage;
 pub use error::{Error, Result};
 pub use launch::Context;
-pub use machine::Machine;
+pub use machine::{Machine, Others};
 pub use stats::{Summary, jain};
 pub use work::Calibration;

@@ -150,20 +150,20 @@ fn busy_ticks(stat: &str) -> Option<u64> {
 }
 
 /// Measures the share of the CPUs that went to somebody else.
-pub(crate) struct Others {
+pub struct Others {
     busy: Option<u64>,
     start: u64,
 }
 
 impl Others {
     /// Starts measuring.
-    pub(crate) fn watch() -> Others {
+    pub fn watch() -> Others {
         Others { busy: busy_ns(), start: crate::clock::now_ns() }
     }
 
     /// The share, 0 to 1, given that we used `own_ns` of CPU time since [`Others::watch`]. The kernel counts
     /// in ticks, so that a short measurement knows it only roughly.
-    pub(crate) fn share(&self, own_ns: u64, cpus: usize) -> Option<f64> {
+    pub fn share(&self, own_ns: u64, cpus: usize) -> Option<f64> {
         let busy = busy_ns()?.checked_sub(self.busy?)?;
         let wall = crate::clock::now_ns() - self.start;
         Some((busy.saturating_sub(own_ns) as f64 / (wall as f64 * cpus.max(1) as f64)).clamp(0.0, 1.0))

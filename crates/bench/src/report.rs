@@ -65,9 +65,13 @@ fn text_in(report: &Report, targets: bool, columns: usize) -> String {
 
 /// What is wrong with the machine, if others used it meanwhile.
 pub(crate) fn busy(report: &Report) -> Option<String> {
-    let machine = &report.machine;
+    busy_line(&report.machine, report.others)
+}
+
+/// The same of a machine of whose CPUs others had this share.
+pub fn busy_line(machine: &Machine, others: Option<f64>) -> Option<String> {
     let load = machine.load_average > 0.5 * machine.cpus as f64;
-    let others = report.others.filter(|others| *others > 0.05);
+    let others = others.filter(|others| *others > 0.05);
     let had = others
         .map_or_else(String::new, |others| format!(", others had up to {:.0} % of the CPUs", others * 100.0));
     (load || others.is_some()).then(|| {

@@ -45,7 +45,7 @@ impl Summary {
     }
 
     /// A ratio in a sentence: the median, and the smallest and the largest.
-    pub(crate) fn words(&self) -> String {
+    pub fn words(&self) -> String {
         format!("{:.2} ({:.2}..{:.2})", self.median, self.min, self.max)
     }
 

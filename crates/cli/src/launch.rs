@@ -6,7 +6,8 @@
 //!
 //! While the command runs we catch nothing and ignore nothing: the signals that concern it are blocked here
 //! and taken one by one with `sigwaitinfo`. So there is no handler, no race between looking and sleeping, and
-//! no moment at which a signal ends us and leaves the command without a report.
+//! no moment at which a signal ends us and leaves the command without a report. Who has something else to do
+//! meanwhile is called now and then, and may keep signals that would go on to the command ([`Meanwhile`]).
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -14,7 +15,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::message::{Failure, status};
 use crate::program::{self, reason};
@@ -131,12 +132,49 @@ fn signal_name(signal: i32) -> Option<&'static str> {
     })
 }
 
+/// What is to be done while the command runs.
+pub(crate) trait Meanwhile {
+    /// In how long [`Meanwhile::tick`] is wanted; `None` if never.
+    fn next(&mut self) -> Option<Duration>;
+
+    /// The time has come.
+    fn tick(&mut self);
+
+    /// Somebody sent us this signal: whether it was meant for us and not for the command.
+    fn keeps(&mut self, signal: libc::c_int) -> bool;
+}
+
+/// There is nothing.
+struct Nothing;
+
+impl Meanwhile for Nothing {
+    fn next(&mut self) -> Option<Duration> {
+        None
+    }
+
+    fn tick(&mut self) {}
+
+    fn keeps(&mut self, _: libc::c_int) -> bool {
+        false
+    }
+}
+
 /// Runs `program` as `argv`, with some environment variables set (or, where there is no value, removed), and
 /// waits for its end. Signals sent to us go on to it.
 pub(crate) fn run(
     program: &Path,
     argv: &[OsString],
     environment: &[(&OsStr, Option<OsString>)],
+) -> Result<Ended, Failure> {
+    run_with(program, argv, environment, &mut Nothing)
+}
+
+/// As [`run`], with something to do meanwhile.
+pub(crate) fn run_with(
+    program: &Path,
+    argv: &[OsString],
+    environment: &[(&OsStr, Option<OsString>)],
+    meanwhile: &mut dyn Meanwhile,
 ) -> Result<Ended, Failure> {
     let set = forwarded();
     // SAFETY: the set is initialised. Blocked from here on, a signal waits for `watch` rather than ending us.
@@ -173,7 +211,7 @@ pub(crate) fn run(
         };
         Failure::new(code, format_args!("{}: {}", argv[0].display(), reason(&error)))
     })?;
-    let status = watch(&mut child, &set).map_err(|error| {
+    let status = watch(&mut child, &set, meanwhile).map_err(|error| {
         Failure::new(status::OURS, format_args!("waiting for the command: {}", reason(&error)))
     })?;
     let wall_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -208,25 +246,61 @@ fn forwarded() -> libc::sigset_t {
     }
 }
 
+/// Waits for a signal of the set, or until something else is to be done, which then is done.
+fn await_signal(
+    set: &libc::sigset_t,
+    meanwhile: &mut dyn Meanwhile,
+) -> Option<(libc::c_int, libc::siginfo_t)> {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let signal = match meanwhile.next() {
+        // SAFETY: the set is initialised, and the buffer is one `siginfo_t`.
+        None => unsafe { libc::sigwaitinfo(set, info.as_mut_ptr()) },
+        Some(pause) => {
+            let limit = libc::timespec {
+                tv_sec: libc::time_t::try_from(pause.as_secs()).unwrap_or(libc::time_t::MAX),
+                tv_nsec: libc::c_long::from(pause.subsec_nanos() as i32),
+            };
+            // SAFETY: as above; the limit is one `timespec`.
+            unsafe { libc::sigtimedwait(set, info.as_mut_ptr(), &raw const limit) }
+        }
+    };
+    if signal < 0 {
+        if io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN) {
+            meanwhile.tick();
+        }
+        // Else interrupted by a stop and continue.
+        return None;
+    }
+    // SAFETY: the call succeeded and filled it in.
+    Some((signal, unsafe { info.assume_init() }))
+}
+
+/// After the command's end: waits while `goes_on`, as the command's children may. Looks whenever there is
+/// something to do meanwhile. A signal that asks us to end, and is not kept, ends the wait.
+pub(crate) fn linger(meanwhile: &mut dyn Meanwhile, goes_on: &mut dyn FnMut() -> bool) {
+    const ENDING: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+    let set = forwarded();
+    while goes_on() {
+        if let Some((signal, _)) = await_signal(&set, meanwhile)
+            && !meanwhile.keeps(signal)
+            && ENDING.contains(&signal)
+        {
+            return;
+        }
+    }
+}
+
 /// Waits for the child's end and meanwhile passes signals on to it.
-fn watch(child: &mut Child, set: &libc::sigset_t) -> io::Result<ExitStatus> {
+fn watch(child: &mut Child, set: &libc::sigset_t, meanwhile: &mut dyn Meanwhile) -> io::Result<ExitStatus> {
     let pid = child.id() as libc::pid_t;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: the set is initialised, and the buffer is one `siginfo_t`.
-        let signal = unsafe { libc::sigwaitinfo(set, info.as_mut_ptr()) };
-        if signal < 0 {
-            // Interrupted by a stop and continue.
-            continue;
-        }
-        // SAFETY: the call succeeded and filled it in.
-        let info = unsafe { info.assume_init() };
+        let Some((signal, info)) = await_signal(set, meanwhile) else { continue };
         // What the kernel itself sent (^C, ^\ and the hang-up of a terminal) went to the command as well, as
         // a member of the same process group; only what somebody sent to us has to be passed on.
-        if signal == libc::SIGCHLD || info.si_code > 0 {
+        if signal == libc::SIGCHLD || info.si_code > 0 || meanwhile.keeps(signal) {
             continue;
         }
         // The child has not been waited for, so that its id cannot be another's by now. If it has died

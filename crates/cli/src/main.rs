@@ -34,6 +34,7 @@ enum Cmd {
     /// Run a program with its pthread locks on one of ours
     Run(run::Args),
     /// Run a program and show which locks it waits for, where, and how long
+    #[command(mut_arg("command", |argument| argument.required(false).required_unless_present("read")))]
     Stat(stat::Args),
     /// List the locks that a program can run on
     Locks(locks::Args),

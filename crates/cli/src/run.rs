@@ -14,9 +14,9 @@ use crate::{launch, library, locks, program, semaphores};
 #[group(id = "run")]
 pub(crate) struct Args {
     /// The locks to run on: a mutex, a spinlock, or both with a comma between them; `poundlock locks` lists
-    /// them
-    #[arg(long, value_name = "NAME", default_value_t = LockName::DEFAULT.to_string())]
-    pub(crate) lock: String,
+    /// them [default: poundlock; of `stat`: glibc, the program's own]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) lock: Option<String>,
     /// The readers-writer locks to run on: `by-kind`, ours, with the preference that the program gave each;
     /// `phase-fair`, ours, in turn: for programs whose threads take no read lock twice; `glibc`, the
     /// program's own [default: by-kind; glibc with --lock glibc]
@@ -32,9 +32,9 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What `--lock` and `--rwlock` said.
-    pub(crate) fn locks(&self) -> Result<(poundlock_names::Choice, RwLocks), Failure> {
-        locks::parse_both(&self.lock, self.rwlock.as_deref())
+    /// What `--lock` and `--rwlock` said; `default` if there was no `--lock`.
+    pub(crate) fn locks(&self, default: LockName) -> Result<(poundlock_names::Choice, RwLocks), Failure> {
+        locks::parse_both(self.lock.as_deref().unwrap_or(default.name()), self.rwlock.as_deref())
     }
 
     /// What `--semaphores` said.
@@ -57,7 +57,7 @@ pub(crate) fn main(args: Args) -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<u8, Failure> {
-    let (locks, rwlocks) = args.locks()?;
+    let (locks, rwlocks) = args.locks(LockName::DEFAULT)?;
     let arrays = args.semaphores()?;
     let program = launch::find(&args.command)?;
     // The program's own locks and the kernel's arrays need no help of ours: any program has them.

@@ -1,70 +1,208 @@
-//! `poundlock stat`: a program run with its locks measured, and a report of where it waited.
+//! `poundlock stat`: a program run with its locks measured, its own or ours, and a report of where it waited.
 
 mod arrays;
+mod class;
+mod compare;
+mod diagnosis;
+mod diff;
 mod events;
+mod figures;
+mod file;
+mod inside;
 mod json;
+mod names;
+mod page;
 mod report;
+#[allow(dead_code, unused_imports)]
+mod sampler;
+mod session;
+mod stacks;
 mod symbols;
-mod table;
+mod text;
+mod threads;
 mod uncounted;
 mod variables;
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use poundlock_names::{Choice, RwLocks};
+use poundlock_names::{Choice, LockName, RwLocks};
 use poundlock_statfile::Snapshot;
-use poundlock_statfile::writer::Options;
 
-use crate::launch::{self, Ended};
 use crate::message::{Failure, say, status};
-use crate::program::{self, reason};
-use crate::{library, run, semaphores};
+use crate::{launch, library, output, program, run, semaphores};
+use figures::{Begun, Figures, monotonic_ns};
+use file::Output;
+use report::{About, Report, Wanted};
+use sampler::Outcome;
+use session::Session;
+use text::Style;
 
 /// What to run, and how to report it.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
-    /// How many locks to show, each with its call sites; 0 for all of them
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[command(subcommand)]
+    sub: Option<Sub>,
+    /// How many rows to show; 0 for all of them
+    #[arg(long, value_name = "N", default_value_t = text::DEFAULT_SHOWN)]
     top: usize,
-    /// Write the figures of all locks to this file, as JSON; `-` is standard output, after the program's own
+    /// Show single locks rather than groups of them, and put them into the JSON as well
+    #[arg(long)]
+    each: bool,
+    /// Show what happened in the slow paths of our locks
+    #[arg(long)]
+    events: bool,
+    /// Write the report to this file rather than to standard error
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write all figures to this file, as JSON; `-` is standard output, after the program's own
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the stacks that waited to this file, as inferno and flamegraph.pl read them, in microseconds
+    #[arg(long, value_name = "FILE")]
+    folded: Option<PathBuf>,
+    /// Write the stacks that waited to this file, as speedscope reads them
+    #[arg(long, value_name = "FILE")]
+    speedscope: Option<PathBuf>,
+    /// Write a page for a browser to this file: diagnosis, table, stacks and how long waits took
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Leave out the first seconds: what the program does to start
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    delay: Option<Duration>,
+    /// Measure for so many seconds and report then; the program goes on
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    r#for: Option<Duration>,
+    /// Report on the running program as often; so does SIGUSR2, sent to this command
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    every: Option<Duration>,
+    /// Run the program on its own locks and on ours in turns, and compare
+    #[arg(long, conflicts_with_all = [
+        "lock", "each", "events", "folded", "speedscope", "html", "delay", "for", "every", "top",
+    ])]
+    compare: bool,
+    /// How often it runs on each to compare
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "compare")]
+    rounds: usize,
+    /// Report on what is left in this directory of a run whose `stat` was killed
+    #[arg(long, value_name = "DIR", conflicts_with_all = [
+        "command", "lock", "rwlock", "semaphores", "delay", "for", "every", "compare",
+    ])]
+    read: Option<PathBuf>,
     #[command(flatten)]
     run: run::Args,
 }
 
+/// What is done with reports.
+#[derive(clap::Subcommand)]
+enum Sub {
+    /// Put two reports side by side (a program of that name is run by `stat -- diff`)
+    Diff(diff::Args),
+}
+
+/// A duration in seconds, of which parts count.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0);
+    let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "not a number of seconds above 0".to_owned())
+}
+
+/// The files that a report goes to.
+#[derive(Default)]
+struct Files {
+    text: Option<Output>,
+    json: Option<Output>,
+    folded: Option<Output>,
+    speedscope: Option<Output>,
+    html: Option<Output>,
+}
+
+impl Files {
+    /// Before the program has run for an hour is the time to find that its report cannot be written.
+    fn open(args: &Args) -> Result<Files, Failure> {
+        let named = [
+            ("-o", &args.output),
+            ("--json", &args.json),
+            ("--folded", &args.folded),
+            ("--speedscope", &args.speedscope),
+            ("--html", &args.html),
+        ];
+        let to_standard = named.iter().filter(|(_, path)| path.as_deref().is_some_and(output::is_standard));
+        let to_standard: Vec<String> = to_standard.map(|(name, _)| format!("{name} -")).collect();
+        if to_standard.len() > 1 {
+            return Err(Failure::new(
+                status::USAGE,
+                format_args!(
+                    "{} cannot all have standard output: name files for all but one of them",
+                    to_standard.join(" and ")
+                ),
+            ));
+        }
+        let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
+        Ok(Files {
+            text: open(&args.output)?,
+            json: open(&args.json)?,
+            folded: open(&args.folded)?,
+            speedscope: open(&args.speedscope)?,
+            html: open(&args.html)?,
+        })
+    }
+}
+
 /// Runs the command, reports on its locks and passes its exit status on.
 pub(crate) fn main(args: Args) -> ExitCode {
-    match stat(&args) {
+    let code = match (&args.sub, &args.read) {
+        (Some(Sub::Diff(files)), _) => diff::main(files),
+        (None, Some(dir)) => read(&args, dir),
+        (None, None) => stat(&args),
+    };
+    match code {
         Ok(code) => ExitCode::from(code),
         Err(failure) => failure.report(),
     }
 }
 
 fn stat(args: &Args) -> Result<u8, Failure> {
-    let (lock, rwlocks) = args.run.locks()?;
+    let (lock, rwlocks) = args.run.locks(LockName::Glibc)?;
     args.run.semaphores()?;
     let program = launch::find(&args.run.command)?;
     // The program's own locks are measured by our library as well.
     program::check(&program)?;
-    check_file_size()?;
+    figures::check_file_size()?;
+    if args.compare {
+        compare::contradictions(args)?;
+        return compare::main(args, &program, Files::open(args)?);
+    }
     let mut environment = library::environment_for(&program, lock, rwlocks)?;
     environment.extend(args.run.arrays(lock).map(semaphores::change));
-    // Before the program has run for an hour is the time to find that its report cannot be written.
-    let json = args.json.as_deref().map(json::Output::open).transpose()?;
-    let dir = figures_dir()?;
+    let files = Files::open(args)?;
+    let dir = figures::directory()?;
     environment.push((OsStr::new(library::STAT_VARIABLE), Some(dir.path().into())));
+    let command: Vec<String> =
+        args.run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let begun = Begun {
+        command: command.clone(),
+        lock: lock.to_string(),
+        rwlock: rwlocks.to_string(),
+        start_ns: monotonic_ns(),
+    };
+    // Nobody needs it unless we are killed.
+    let _ = begun.write(dir.path());
 
-    let ended = launch::run(&program, &args.run.command, &environment)?;
-    let figures = read(dir.path(), monotonic_ns());
-    remark(&figures, &ended, &args.run.command[0]);
-    let written = report(args, (lock, rwlocks), &ended, &figures.snapshots, json);
-    match written {
+    let mut session = Session::begin(args, dir.path(), command, (lock, rwlocks), files);
+    let ended = launch::run_with(&program, &args.run.command, &environment, &mut session)?;
+    session.linger();
+    if !session.is_over() {
+        let figures = Figures::read(dir.path(), monotonic_ns());
+        let sampled = session.sampled();
+        figures.remark(&ended, &args.run.command[0], sampled.as_ref());
+        session.finish(&figures, sampled, ended.in_words());
+    }
+    match session.outcome() {
         Ok(()) => Ok(ended.exit_code()),
         // The command's own failure says more than ours.
         Err(failure) if ended.status.success() => Err(failure),
@@ -75,153 +213,70 @@ fn stat(args: &Args) -> Result<u8, Failure> {
     }
 }
 
+/// Reports on what is left of a run.
+fn read(args: &Args, dir: &Path) -> Result<u8, Failure> {
+    let files = Files::open(args)?;
+    let now_ns = monotonic_ns();
+    let wrong = |why: &str| Failure::new(status::USAGE, format_args!("{}: {why}", dir.display()));
+    if !dir.is_dir() {
+        return Err(wrong("no directory of figures (they are /dev/shm/poundlock-stat-*)"));
+    }
+    let figures = Figures::read(dir, now_ns);
+    if figures.snapshots.is_empty() {
+        return Err(wrong("no process left figures there (they are in /dev/shm/poundlock-stat-*)"));
+    }
+    let begun = Begun::read(dir).ok();
+    let first = figures.snapshots.iter().map(|snapshot| snapshot.start_ns).min().unwrap_or(now_ns);
+    let runs = figures.snapshots.iter().any(|snapshot| figures::is_alive(snapshot.pid));
+    let ending = if runs { "still running" } else { "the end is not known: stat was killed" };
+    let exe = figures.snapshots[0].exe.clone();
+    let lock = begun.as_ref().map_or(&figures.snapshots[0].lock, |begun| &begun.lock);
+    let rwlock = begun.as_ref().map_or(&figures.snapshots[0].rwlock, |begun| &begun.rwlock);
+    let lock = Choice::parse(lock).unwrap_or_default();
+    let about = About {
+        lock,
+        rwlocks: RwLocks::of(lock, RwLocks::parse(rwlock)),
+        wall_ns: now_ns.saturating_sub(begun.as_ref().map_or(first, |begun| begun.start_ns)),
+        ending: ending.to_owned(),
+        now_ns,
+        command: begun.map_or_else(|| vec![exe], |begun| begun.command),
+    };
+    report(args, about, &[], &figures, None, files)?;
+    Ok(0)
+}
+
 fn report(
     args: &Args,
-    locks: (Choice, RwLocks),
-    ended: &Ended,
-    snapshots: &[Snapshot],
-    json: Option<json::Output>,
+    about: About,
+    before: &[Snapshot],
+    figures: &Figures,
+    sampled: Option<Outcome>,
+    files: Files,
 ) -> Result<(), Failure> {
-    let symbols = symbols::Symbols::new();
     let shown = if args.top == 0 { usize::MAX } else { args.top };
-    // Looking names up takes time: what is not going to be read is not looked up.
-    let named = if json.is_some() { usize::MAX } else { shown };
-    let report = report::Report::new(&args.run.command, locks, ended, snapshots, &symbols, named);
-    // Both are attempted, whatever becomes of the other.
-    let table = table::print(&report, shown);
-    if let Some(json) = json {
-        json.write(&report)?;
-    }
-    // Standard error being closed is no reason to fail a command that has succeeded.
-    let _ = table;
-    Ok(())
-}
-
-/// With a limit on file sizes that leaves no room for the figures the program would run for nothing. A
-/// program may set itself one: [`remark`] says that then.
-fn check_file_size() -> Result<(), Failure> {
-    let Some(least) = Options::DEFAULT.sizes.last().copied() else { return Ok(()) };
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the buffer is one `rlimit`.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
-    if !known || limit.rlim_cur >= least {
-        return Ok(());
-    }
-    let (limit, least) = (limit.rlim_cur, least >> 20);
-    Err(Failure::new(
-        status::OURS,
-        format_args!(
-            "the limit on file sizes (ulimit -f) is {limit} bytes, and the figures need {least} MiB: raise it"
-        ),
-    ))
-}
-
-/// A directory of our own for the processes' files: in memory, since every counter that is touched is a page
-/// of a file, which a disk's file system would have to find blocks for; elsewhere if there is no such place.
-fn figures_dir() -> Result<tempfile::TempDir, Failure> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("poundlock-stat-");
-    let dir = builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir());
-    // A server that we start as root and that then becomes another user has to make files here as well. Like
-    // everybody else it may do that, but not see or remove those of others.
-    let writable = |dir: &tempfile::TempDir| std::fs::set_permissions(dir, Permissions::from_mode(0o1733));
-    dir.and_then(|dir| writable(&dir).map(|()| dir)).map_err(|error| {
-        Failure::new(status::OURS, format_args!("a directory for the figures: {}", reason(&error)))
-    })
-}
-
-/// What the processes left.
-#[derive(Default)]
-struct Figures {
-    /// In the order in which they started.
-    snapshots: Vec<Snapshot>,
-    /// Processes that loaded our library and could not be measured.
-    unmeasured: Vec<u32>,
-}
-
-/// Reads what every process left.
-fn read(dir: &Path, now_ns: u64) -> Figures {
-    let mut figures = Figures::default();
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) => {
-            say(format_args!("{}: {}", dir.display(), reason(&error)));
-            return figures;
+    let wanted = Wanted { each: args.each.then_some(shown), lines: args.each && files.json.is_some() };
+    let mut report = Report::new(about, before, figures, sampled, wanted).map_err(|error| {
+        Failure::new(status::OURS, format_args!("the report: {}", program::reason(&error)))
+    })?;
+    let diagnosis = diagnosis::of(&report);
+    let (columns, colour) = Style::of_standard_error();
+    let style = Style { columns, colour, shown, events: args.events };
+    // All are attempted, whatever becomes of the others. Standard error being closed is no reason to fail a
+    // command that has succeeded.
+    let mut results = Vec::new();
+    match files.text {
+        None => {
+            let _ = std::io::stderr().lock().write_all(text::text(&report, &diagnosis, style).as_bytes());
         }
-    };
-    for entry in entries.flatten() {
-        let path = entry.path();
-        // Others may have put something here: a pipe, say, would keep us waiting.
-        let is_file = entry.file_type().is_ok_and(|file_type| file_type.is_file());
-        if path.extension() != Some(OsStr::new("stat")) || !is_file {
-            continue;
-        }
-        match poundlock_statfile::read(&path, now_ns) {
-            Ok(snapshot) => figures.snapshots.push(snapshot),
-            // A file of no length is the library's word for one that it could not make larger. Any other
-            // process was killed before it had used a lock, and has nothing to say.
-            Err(poundlock_statfile::Error::NotAStatFile) => {
-                let name = path.file_name().unwrap_or_default().to_string_lossy();
-                let pid: Option<u32> = name.split('.').next().and_then(|pid| pid.parse().ok());
-                let empty = entry.metadata().is_ok_and(|metadata| metadata.len() == 0);
-                figures.unmeasured.extend(pid.filter(|_| empty));
-            }
-            Err(error) => {
-                let name = path.file_stem().unwrap_or_default();
-                say(format_args!("the figures of process {} cannot be read: {error}", name.display()));
-            }
+        Some(file) => {
+            let style = Style { columns: text::FILE_COLUMNS, colour: false, ..style };
+            results.push(file.write(|out| out.write_all(text::text(&report, &diagnosis, style).as_bytes())));
         }
     }
-    figures.snapshots.sort_by_key(|snapshot| (snapshot.start_ns, snapshot.pid));
-    figures.unmeasured.sort_unstable();
-    figures.unmeasured.dedup();
-    figures
-}
-
-/// Says what the figures leave out.
-fn remark(figures: &Figures, ended: &Ended, command: &OsStr) {
-    let command = command.display();
-    let Figures { snapshots, unmeasured } = figures;
-    let measured = |pid| snapshots.iter().any(|snapshot| snapshot.pid == pid);
-    if unmeasured.contains(&ended.pid) && !measured(ended.pid) {
-        let what = if snapshots.is_empty() { "nothing" } else { "only what it started" };
-        say(format_args!(
-            "{command} loaded our library, which could not make its file for the figures: {what} was measured"
-        ));
-    } else if snapshots.is_empty() && unmeasured.is_empty() {
-        say(format_args!(
-            "{command} did not load our library: nothing was measured, and it ran on its own locks"
-        ));
-    } else if !measured(ended.pid) {
-        say(format_args!(
-            "{command} itself did not load our library: only processes that it started were measured"
-        ));
-    }
-    for &pid in unmeasured.iter().filter(|&&pid| pid != ended.pid && !measured(pid)) {
-        say(format_args!("process {pid} was not measured: no file could be made for its figures"));
-    }
-    // The last program of each process: it may have gone through several.
-    let last: BTreeMap<u32, &Snapshot> = snapshots.iter().map(|snapshot| (snapshot.pid, snapshot)).collect();
-    for (&pid, snapshot) in last.iter().filter(|&(&pid, _)| pid != ended.pid && is_alive(pid)) {
-        // ... of which the very last one may not have loaded our library.
-        let now =
-            std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_else(|_| PathBuf::from(&snapshot.exe));
-        let name = now.file_name().unwrap_or(OsStr::new("?")).display();
-        say(format_args!("process {pid} ({name}) is still running: its figures end here"));
-    }
-}
-
-fn is_alive(pid: u32) -> bool {
-    // A dead process that nobody has waited for yet still has its entry: it is in state Z (or X).
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
-}
-
-/// `CLOCK_MONOTONIC`, on which the library's figures are.
-fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the buffer is one `timespec`; this clock exists on every Linux.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    results.extend(files.folded.map(|file| file.write(|out| stacks::folded(&report, out))));
+    results.extend(files.speedscope.map(|file| file.write(|out| stacks::speedscope(&report, out))));
+    let page = |out: &mut dyn std::io::Write| out.write_all(page::html(&report, &diagnosis).as_bytes());
+    results.extend(files.html.map(|file| file.write(page)));
+    results.extend(files.json.map(|file| file.write(|out| json::write(&mut report, &diagnosis, out))));
+    results.into_iter().collect()
 }

@@ -248,7 +248,8 @@ fn every_acquisition_of_a_spinlock_is_counted() {
         // A spinlock's name alone leaves the mutex to us: it is said which one that was.
         let mutex = lock.split(',').find(|name| Form::parse(name).is_none()).unwrap_or("poundlock");
         assert_eq!(document["mutex"], mutex);
-        assert!(table.contains(&format!("lock {mutex}, spinlock {form}, ")), "{table}");
+        assert!(table.contains(&format!("locks measured: mutex {mutex}")), "{table}");
+        assert!(table.contains(&format!(", spinlock {form}")), "{table}");
         let counts: Vec<u64> =
             printed.split_whitespace().map(|count| count.parse().expect("a number")).collect();
         assert_eq!(counts.len(), 4, "{printed}");
@@ -270,7 +271,7 @@ fn every_acquisition_of_a_spinlock_is_counted() {
         assert_eq!(number(found[1], "contended"), 0);
         assert!(made_at(line_of(BUSY, "/* INIT */"))(found[0]), "{:#}", found[0]);
         assert!(made_at(line_of(BUSY, "/* SHARED */"))(found[2]), "{:#}", found[2]);
-        assert!(table.contains(", a spinlock"), "{table}");
+        assert!(table.contains("a spinlock"), "{table}");
         for site in list(found[0], "sites") {
             let frame = site["stack"][0].as_str().expect("stacks are not empty");
             assert!(frame.starts_with("one (") && frame.ends_with(&line_of(BUSY, "/* WAIT */")), "{site:#}");
@@ -376,7 +377,7 @@ fn a_forked_child_counts_its_own() {
         "#,
     );
     let (_, table, document) = stat("qspin-pv", &forks, &[], 0);
-    assert_eq!(number(&document, "processes"), 2);
+    assert_eq!(list(&document, "processes").len(), 2);
     let found = locks(&document, variable("lock"));
     assert_eq!(found.len(), 2, "{document:#}");
     let mut figures: Vec<_> = found

@@ -498,7 +498,8 @@ fn arrays_that_are_left_are_in_the_statistics_of_whoever_used_them() {
     let id = domain.runs(&[], &["make", "0", "600", "1"]);
     let id = id.trim();
     let other = domain.runs(&[], &["make", "0", "600", "1", "use", "-", "5"]);
-    let (_, text, document) = stat(&domain, &[], &["use", id, "100", "take", id, "kill"], 137);
+    let (_, text, document) =
+        stat(&domain, &["--lock", "poundlock"], &["use", id, "100", "take", id, "kill"], 137);
     let arrays = document["arrays"].as_array().expect("an array");
     assert_eq!(arrays.len(), 1, "not {other}: {document:#}");
     assert_eq!((arrays[0]["id"].to_string().as_str(), &arrays[0]["fate"]), (id, &Value::from("there")));
@@ -510,7 +511,7 @@ fn arrays_that_are_left_are_in_the_statistics_of_whoever_used_them() {
     // Removed by somebody else while it was used: nothing is known of it any more.
     let script = r#""$0" use "$2" 10; unset POUNDLOCK_STAT_DIR; "$0" remove "$2""#;
     let behind = ["--", "sh", "-c", script, program(), "", id].map(OsStr::new);
-    let (_, text, document) = measured(&mut domain.command(&["stat"]), &behind, 0);
+    let (_, text, document) = measured(&mut domain.command(&["stat", "--lock", "poundlock"]), &behind, 0);
     let array = &document["arrays"][0];
     assert_eq!((&array["fate"], &array["report"]), (&Value::from("gone"), &Value::Null), "{document:#}");
     assert!(text.contains(&format!("semaphore array {id}: removed by a process that was not measured")));
@@ -522,9 +523,9 @@ fn a_program_that_keeps_its_locks_keeps_its_arrays() {
     let domain = Domain::new();
     let words = ["make", "0", "600", "1", "use", "-", "10", "remove", "-"];
     for (options, ours) in [
-        (&["--lock", "glibc"][..], false),
-        (&["--semaphores", "kernel"], false),
-        (&["--lock", "glibc", "--semaphores", "ours"], true),
+        (&[][..], false),
+        (&["--lock", "poundlock", "--semaphores", "kernel"], false),
+        (&["--semaphores", "ours"], true),
     ] {
         let (_, text, document) = stat(&domain, options, &words, 0);
         assert_eq!(document["arrays"].as_array().map(Vec::len), Some(usize::from(ours)), "{options:?}");
@@ -537,7 +538,7 @@ fn processes_that_share_an_array_are_one_in_the_statistics() {
     let domain = Domain::new();
     let script = r#"id=$("$0" make 0 600 2); "$0" use $id 50 & "$0" use $id 50; wait; "$0" remove $id"#;
     let behind = ["--", "sh", "-c", script, program()].map(OsStr::new);
-    let (_, _, document) = measured(&mut domain.command(&["stat"]), &behind, 0);
+    let (_, _, document) = measured(&mut domain.command(&["stat", "--lock", "poundlock"]), &behind, 0);
     let arrays = document["arrays"].as_array().expect("an array");
     assert_eq!((arrays.len(), &arrays[0]["fate"]), (1, &Value::from("removed")), "{document:#}");
     let report = &arrays[0]["report"];

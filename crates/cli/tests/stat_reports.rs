@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use crate::support::{
-    LIMIT, compile_c, compile_cpp, expect_status, number, poundlock, run_limited, scratch, stderr,
+    LIMIT, compile_c, compile_cpp, expect_status, list, number, poundlock, run_limited, scratch, stderr,
 };
 use serde_json::Value;
 
@@ -140,6 +140,7 @@ fn check_schema(document: &Value) {
         document["command"].as_array().is_some_and(|words| words.iter().all(Value::is_string)),
         "{document}"
     );
+    assert_eq!(number(document, "version"), 2);
     text(document, "lock");
     text(document, "spinlock");
     text(document, "rwlock");
@@ -191,8 +192,14 @@ fn check_schema(document: &Value) {
             number(site, "wait_ns");
         }
     }
-    let waits: Vec<u64> = locks(document).iter().map(|lock| number(&lock["wait_ns"], "total")).collect();
+    let classes = list(document, "classes");
+    let waits: Vec<u64> = classes.iter().map(|class| number(&class["wait_ns"], "total")).collect();
     assert!(waits.is_sorted_by(|a, b| a >= b), "not most waiting first: {waits:?}");
+    // Each lock is in a class.
+    for key in ["acquisitions", "contended"] {
+        let sum = |of: &[Value]| of.iter().map(|one| number(one, key)).sum::<u64>();
+        assert_eq!(sum(classes), sum(locks(document)), "{key}: {document:#}");
+    }
 }
 
 /// Checks the figures of [`PROGRAM`], all of which are known but for the times.
@@ -242,7 +249,12 @@ fn json_path() -> PathBuf {
 fn measured(options: &[&str], command: &[&OsStr], code: i32) -> (Output, Value) {
     let json = json_path();
     let mut cmd = poundlock();
-    cmd.args(["stat", "--json"]).arg(&json).args(options).arg("--").args(command);
+    cmd.env("COLUMNS", "400")
+        .args(["stat", "--each", "--events", "--json"])
+        .arg(&json)
+        .args(options)
+        .arg("--")
+        .args(command);
     let output = run_limited(&mut cmd, LIMIT);
     expect_status(&output, code);
     let document = parsed(&json);
@@ -263,7 +275,11 @@ fn every_figure_of_a_known_program_is_right() {
     for lock in LOCKS {
         let json = json_path();
         let mut cmd = poundlock();
-        cmd.args(["stat", "--lock", lock, "--json"]).arg(&json).arg("--").arg(&program);
+        cmd.env("COLUMNS", "400")
+            .args(["stat", "--each", "--events", "--lock", lock, "--json"])
+            .arg(&json)
+            .arg("--")
+            .arg(&program);
         let output = run_limited(&mut cmd, LIMIT);
         expect_status(&output, 0);
         assert!(output.stdout.is_empty(), "stat wrote to standard output");
@@ -350,11 +366,7 @@ fn a_lock_inside_templates_is_shown_at_the_programs_own_line() {
     assert!(stack[own].ends_with(&format!("program.cpp:{line})")), "{stack:#?}");
     assert!(own > 0, "what was inlined into it comes before it: {stack:#?}");
     // In the table it comes first.
-    let after = table.lines().skip_while(|line| !line.ends_with("in 1 wait, at")).nth(1);
-    assert!(
-        after.is_some_and(|frame| frame.trim_start().starts_with("app::Store<long>::put(long) (")),
-        "{table}"
-    );
+    assert!(table.contains(" in 1 wait, at app::Store<long>::put(long) ("), "{table}");
     assert!(!table.contains("lock_guard"), "{table}");
 }
 
@@ -364,8 +376,8 @@ fn the_table_is_as_long_as_it_was_asked_for_and_the_json_is_whole() {
     let (table, document) = stat(&["--top", "1"], &program);
     assert!(table.contains("static_lock (in program)"), "{table}");
     assert!(!table.contains("parts.part[1][2].lock"), "{table}");
-    check_program(&document, "poundlock");
-    let more = locks(&document).len() - 1;
+    check_program(&document, "glibc");
+    let more = locks(&document).iter().filter(|lock| lock["kind"] == "mutex").count() - 1;
     assert!(table.contains(&format!("and {more} more lock")), "{table}");
 
     let (all, _) = stat(&["--top", "0"], &program);
@@ -398,7 +410,7 @@ fn a_signal_to_stat_ends_the_command_and_not_the_report() {
         for whole_group in [false, true] {
             let json = json_path();
             let mut cmd = poundlock();
-            cmd.args(["stat", "--json"]).arg(&json).arg("--").arg(&program).args(["0", "wait"]);
+            cmd.args(["stat", "--each", "--json"]).arg(&json).arg("--").arg(&program).args(["0", "wait"]);
             let mut running = crate::support::start(&mut cmd);
             running.wait_for_output("ready", LIMIT);
             if whole_group {
@@ -409,7 +421,7 @@ fn a_signal_to_stat_ends_the_command_and_not_the_report() {
             let output = running.finish(LIMIT);
             expect_status(&output, code);
             assert_eq!(output.stdout, b"ready\n");
-            check_program(&parsed(&json), "poundlock");
+            check_program(&parsed(&json), "glibc");
         }
     }
 }
@@ -432,7 +444,7 @@ fn all_processes_of_a_command_are_in_one_report() {
     for pid in pids {
         assert!(table.contains(&format!("static_lock (in program) [pid {pid}]")), "{table}");
     }
-    assert_eq!(number(&document, "processes"), 3, "the shell and both programs");
+    assert_eq!(list(&document, "processes").len() as u64, 3, "the shell and both programs");
 }
 
 #[test]
@@ -487,7 +499,7 @@ fn an_old_report_stays_until_the_new_one_is_whole() {
     std::fs::write(&json, "old").expect("a file can be written");
     std::os::unix::fs::symlink("report.json", &link).expect("a link can be made");
     let mut cmd = poundlock();
-    cmd.args(["stat", "--json"]).arg(&link).args(["--", "cat"]).arg(&json);
+    cmd.args(["stat", "--each", "--json"]).arg(&link).args(["--", "cat"]).arg(&json);
     let output = run_limited(&mut cmd, LIMIT);
     expect_status(&output, 0);
     assert_eq!(output.stdout, b"old", "while the command ran");
@@ -495,7 +507,8 @@ fn an_old_report_stays_until_the_new_one_is_whole() {
     assert!(link.symlink_metadata().expect("it is still there").is_symlink());
 
     // A pipe is written to, not replaced.
-    let output = run_limited(poundlock().args(["stat", "--json", "/dev/stdout", "--", "true"]), LIMIT);
+    let output =
+        run_limited(poundlock().args(["stat", "--each", "--json", "/dev/stdout", "--", "true"]), LIMIT);
     expect_status(&output, 0);
     let document: Value = serde_json::from_slice(&output.stdout).expect("the report");
     check_schema(&document);
@@ -519,7 +532,7 @@ fn what_was_not_measured_is_said() {
     let mut cmd = poundlock();
     cmd.args(["stat", "--json"])
         .arg(&json)
-        .args(["--", "sh", "-c", "exit 4"])
+        .args(["--each", "--", "sh", "-c", "exit 4"])
         .env("POUNDLOCK_PRELOAD_LIB", &other);
     let output = run_limited(&mut cmd, LIMIT);
     expect_status(&output, 4);
@@ -560,7 +573,7 @@ fn two_threads(globals: &str, start: &str, each: &str) -> PathBuf {
 }
 
 #[test]
-fn locks_that_are_not_counted_are_not_said_to_be_none() {
+fn locks_that_stay_the_c_librarys_are_counted_as_what_they_are() {
     let shared_mutex = "pthread_mutexattr_t a; pthread_mutexattr_init(&a);
         pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED); pthread_mutex_init(&lock, &a);";
     let robust = "pthread_mutexattr_t a; pthread_mutexattr_init(&a);
@@ -572,58 +585,42 @@ fn locks_that_are_not_counted_are_not_said_to_be_none() {
     let by_mutex = "pthread_mutex_lock(&lock); pthread_mutex_unlock(&lock);";
     let by_rwlock = "pthread_rwlock_rdlock(&lock); pthread_rwlock_unlock(&lock);";
     let mutex = "static pthread_mutex_t lock;";
-    let words = "not counted: 200000 calls for mutexes that are process-shared, robust, priority-inheriting";
-    for (globals, start, each, key, words) in [
-        (mutex, shared_mutex, by_mutex, "mutex_calls", words),
-        (mutex, robust, by_mutex, "mutex_calls", words),
-        (mutex, inheriting, by_mutex, "mutex_calls", words),
+    for (globals, start, each, kind) in [
+        (mutex, shared_mutex, by_mutex, "mutex, process-shared"),
+        (mutex, robust, by_mutex, "mutex, robust"),
+        (mutex, inheriting, by_mutex, "mutex, priority-inheriting"),
         (
             "static pthread_rwlock_t lock;",
             shared_rwlock,
             by_rwlock,
-            "rwlock_calls",
-            "not counted: 200000 calls for process-shared readers-writer locks",
+            "readers-writer lock, process-shared, readers",
         ),
     ] {
         let program = two_threads(globals, start, each);
         for lock in ["poundlock", "any-negative", "glibc"] {
             let (table, document) = stat(&["--lock", lock], &program);
-            assert_eq!(number(&document["uncounted"], key), 200_000, "{document:#}");
+            let row = only(&document, "lock", variable_is("lock"));
+            assert_eq!((number(row, "acquisitions"), &row["kind"]), (200_000, &kind.into()), "{document:#}");
             assert_eq!(number(&document, "threads"), 3, "{document:#}");
-            assert!(locks(&document).is_empty(), "{document:#}");
-            assert!(table.contains(" 3 threads, 1 process"), "{table}");
-            assert!(table.contains("No lock that is counted was used.") && table.contains(words), "{table}");
-            assert!(!table.contains("No lock was used."), "{table}");
+            assert!(!table.contains("No lock"), "{table}");
         }
     }
-    // Beside one that is counted it is said as well.
-    let program = two_threads(
-        "static pthread_mutex_t lock; static pthread_mutex_t plain = PTHREAD_MUTEX_INITIALIZER;",
-        shared_mutex,
-        &format!("{by_mutex} pthread_mutex_lock(&plain); pthread_mutex_unlock(&plain);"),
-    );
-    let (table, document) = stat(&[], &program);
-    let plain = only(&document, "plain", variable_is("plain"));
-    assert_eq!(number(plain, "acquisitions"), 200_000);
-    assert!(table.contains(words) && !table.contains("No lock"), "{table}");
 }
 
 #[test]
-fn semaphores_and_barriers_of_a_program_are_named() {
+fn semaphores_and_barriers_of_a_program_are_counted() {
     let program = two_threads(
         "static sem_t semaphore; static pthread_barrier_t barrier;",
         "sem_init(&semaphore, 0, 1); pthread_barrier_init(&barrier, NULL, 2);",
         "sem_wait(&semaphore); sem_post(&semaphore); if (i % 1000 == 0) pthread_barrier_wait(&barrier);",
     );
-    let (table, document) = stat(&[], &program);
+    let (_, document) = stat(&[], &program);
     assert_eq!(number(&document, "threads"), 3, "{document:#}");
-    assert_eq!(number(&document, "locking_threads"), 0, "{document:#}");
-    for what in ["POSIX semaphores", "barriers"] {
-        assert_eq!(possible(&document, what), ["program"], "{document:#}");
-        assert!(table.contains(&format!("{what} (called by program)")), "{table}");
+    for (kind, name, calls) in [("semaphore", "semaphore", 200_000), ("barrier", "barrier", 200)] {
+        let class = class(&document, |of| of == format!("{name} (in program)"));
+        assert_eq!((text(class, "kind"), number(class, "acquisitions")), (kind, calls), "{class:#}");
     }
     assert_eq!(possible(&document, "futexes through syscall()"), [""; 0], "{document:#}");
-    assert!(table.contains("No lock that is counted was used."), "{table}");
 }
 
 #[test]
@@ -667,9 +664,10 @@ fn threads_of_every_sort_are_counted() {
     );
     let (table, document) = stat(&[], &program);
     assert_eq!(number(&document, "threads"), 3 + 4, "{document:#}");
-    assert_eq!(number(&document, "locking_threads"), 1, "{document:#}");
-    assert_eq!(number(&document, "processes"), 2, "{document:#}");
-    assert!(table.contains("the time that the 1 thread that used a lock lived"), "{table}");
+    // The one that locks, and both that join.
+    assert_eq!(number(&document, "locking_threads"), 3, "{document:#}");
+    assert_eq!(list(&document, "processes").len() as u64, 2, "{document:#}");
+    assert!(table.contains("the time that the 3 threads that used a lock"), "{table}");
 }
 
 #[test]
@@ -703,7 +701,8 @@ fn locks_of_a_language_are_not_said_to_be_none() {
     assert_eq!(number(&document, "threads"), 3, "{document:#}");
     assert_eq!(possible(&document, "futexes through syscall()"), ["program"], "{document:#}");
     assert!(!table.contains("No lock was used."), "{table}");
-    assert!(table.contains("No lock that is counted was used.") && table.contains("Rust's std"), "{table}");
+    // The main thread waits for the others; whether they wait for the lock is chance.
+    only(&document, "a wait for a thread", |lock| lock["kind"] == "end of a thread");
 }
 
 #[test]
@@ -795,13 +794,231 @@ fn a_lock_that_a_process_chose_for_its_child_is_said() {
         found.unwrap_or_else(|| panic!("{document:#}"))
     };
     let (table, document) = run(&["--lock", "handoff"]);
-    assert!(table.contains("\nlock baseline (poundlock); lock handoff (program), "), "{table}");
+    assert!(
+        table.contains("\nlocks measured: mutex baseline, ")
+            && table.contains("\nlocks measured: mutex handoff, "),
+        "{table}"
+    );
     assert_eq!((text(&document, "lock"), text(&document, "mutex")), ("baseline", "baseline"));
     assert_eq!((text(&on(&document), "mutex"), text(&on(&document), "rwlock")), ("handoff", "by-kind"));
     let (table, document) = run(&["--lock", "baseline,qspin", "--rwlock", "phase-fair"]);
-    assert!(table.contains(", rwlock phase-fair (program), "), "{table}");
+    assert!(
+        table.contains(", rwlock phase-fair (Poundlock's, in place of the program's own): program\n"),
+        "{table}"
+    );
     assert_eq!((text(&on(&document), "spinlock"), text(&on(&document), "rwlock")), ("qspin", "phase-fair"));
     // One lock for all is not said program by program.
     let (table, _) = run(&["--lock", "baseline"]);
-    assert!(table.contains("\nlock baseline, "), "{table}");
+    assert!(
+        table.contains("\nlocks measured: mutex baseline, ") && !table.contains(": program\n"),
+        "{table}"
+    );
+}
+
+/// Runs a program under `stat` without single locks: its report, and the JSON.
+#[track_caller]
+fn classes(options: &[&str], program: &Path) -> (String, Value) {
+    let json = json_path();
+    let mut cmd = poundlock();
+    cmd.env("COLUMNS", "400").args(["stat", "--json"]).arg(&json).args(options).arg("--").arg(program);
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 0);
+    (stderr(&output), parsed(&json))
+}
+
+/// The one class that this is true of.
+#[track_caller]
+fn class(document: &Value, wanted: impl Fn(&str) -> bool) -> &Value {
+    let all = list(document, "classes");
+    let found: Vec<&Value> = all.iter().filter(|class| wanted(text(class, "name"))).collect();
+    assert_eq!(found.len(), 1, "{document:#}");
+    found[0]
+}
+
+/// Locks that are made on one line are of one sort, and so are the elements of an array; what a function makes
+/// for others is told apart by them.
+#[test]
+fn locks_of_one_sort_are_one_row() {
+    let source = r#"
+        #include <pthread.h>
+        #include <stdlib.h>
+        struct part { int id; pthread_mutex_t lock; };
+        static struct part parts[100];
+        static pthread_mutex_t *made[1000];
+        struct wrapped { pthread_mutex_t mutex; int owner; };
+        __attribute__((noinline)) void my_mutex_init(struct wrapped *w) {
+            pthread_mutex_init(&w->mutex, NULL); /* WRAPPER */
+            w->owner = 0;
+        }
+        __attribute__((noinline)) struct wrapped *queue_new(void) {
+            struct wrapped *w = malloc(sizeof *w);
+            my_mutex_init(w); /* QUEUE */
+            return w;
+        }
+        __attribute__((noinline)) struct wrapped *cache_new(void) {
+            struct wrapped *w = malloc(sizeof *w);
+            my_mutex_init(w); /* CACHE */
+            return w;
+        }
+        __attribute__((noinline)) struct wrapped *cache_of(int n) { return n ? cache_new() : NULL; }
+        static void use(pthread_mutex_t *lock) { pthread_mutex_lock(lock); pthread_mutex_unlock(lock); }
+        int main(void) {
+            for (int i = 0; i < 1000; i++) {
+                made[i] = malloc(sizeof *made[i]);
+                pthread_mutex_init(made[i], NULL); /* MADE */
+                use(made[i]);
+            }
+            for (int i = 0; i < 100; i++) use(&parts[i].lock);
+            for (int i = 0; i < 3; i++) use(&queue_new()->mutex);
+            for (int i = 0; i < 4; i++) use(&cache_of(1)->mutex);
+            for (int i = 0; i < 5; i++) use(&cache_new()->mutex);
+            return 0;
+        }
+    "#;
+    let line = |mark: &str| {
+        let at = source.lines().position(|line| line.contains(mark)).expect("marked") + 1;
+        format!("program.c:{at})")
+    };
+    let program = compile_c(source, &[]);
+    let (table, document) = classes(&["--top", "0"], &program);
+    assert!(document.get("locks").is_none(), "{document:#}");
+    let count = |class: &Value| (number(class, "locks"), number(class, "acquisitions"));
+    let made = class(&document, |name| name.ends_with(&line("/* MADE */")));
+    assert_eq!((count(made), text(made, "origin")), ((1000, 1000), "initialised"));
+    assert!(list(made, "stack")[0].as_str().is_some_and(|frame| frame.starts_with("main (")), "{made:#}");
+    assert_eq!(count(class(&document, |name| name == "parts[].lock (in program)")), (100, 100));
+    for (mark, locks) in [("/* QUEUE */", 3), ("/* CACHE */", 4 + 5)] {
+        let class = class(&document, |name| name.ends_with(&line(mark)));
+        assert_eq!(
+            (count(class), text(class, "created_at")),
+            ((locks, locks), "by my_mutex_init"),
+            "{class:#}"
+        );
+        assert!(
+            list(class, "stack")[0].as_str().is_some_and(|frame| frame.ends_with(&line("/* WRAPPER */")))
+        );
+        assert_eq!(list(class, "modules"), ["program"]);
+    }
+    assert!(
+        !list(&document, "classes").iter().any(|class| text(class, "name").ends_with(&line("/* WRAPPER */")))
+    );
+    assert!(table.contains("1000 locks") && table.contains("100 locks") && !table.contains("0x"), "{table}");
+}
+
+#[test]
+fn processes_of_one_program_share_their_classes() {
+    let program = compile_c(PROGRAM, &[]);
+    let json = json_path();
+    let mut cmd = poundlock();
+    let script = r#""$0"; "$0"; "$0""#;
+    cmd.args(["stat", "--json"]).arg(&json).args(["--", "sh", "-c", script]).arg(&program);
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 0);
+    let document = parsed(&json);
+    let fixed = class(&document, |name| name == "static_lock (in program)");
+    assert_eq!((number(fixed, "locks"), number(fixed, "acquisitions")), (3, 3 * STATIC_ACQUISITIONS));
+    assert_eq!(list(fixed, "processes").len(), 3, "{fixed:#}");
+    let waits = list(fixed, "sites").iter().map(|site| number(site, "contended")).sum::<u64>();
+    assert!(waits >= 3, "{fixed:#}");
+    let heap = class(&document, |name| name.ends_with(&line_of("/* INIT */")));
+    assert_eq!((number(heap, "locks"), number(heap, "acquisitions")), (3, 3 * HEAP_ACQUISITIONS));
+    assert!(stderr(&output).contains("3 locks static_lock (in program)"), "{}", stderr(&output));
+}
+
+#[test]
+fn locks_of_unknown_origin_are_known_by_the_lines_that_take_them() {
+    // Zero bytes on the heap: nobody initialised them.
+    let source = r#"
+        #include <pthread.h>
+        #include <stdlib.h>
+        static pthread_mutex_t *locks[4];
+        static pthread_barrier_t barrier;
+        __attribute__((noinline)) static void take(pthread_mutex_t *lock) {
+            pthread_mutex_lock(lock); /* TAKE */
+            pthread_mutex_unlock(lock);
+        }
+        static void *waiter(void *lock) {
+            pthread_barrier_wait(&barrier);
+            take(lock);
+            return NULL;
+        }
+        int main(void) {
+            struct timespec pause = {0, 50 * 1000 * 1000};
+            pthread_barrier_init(&barrier, NULL, 2);
+            for (int i = 0; i < 4; i++) {
+                pthread_t thread;
+                locks[i] = calloc(1, sizeof *locks[i]);
+                pthread_mutex_lock(locks[i]);
+                if (pthread_create(&thread, NULL, waiter, locks[i])) abort();
+                pthread_barrier_wait(&barrier);
+                do nanosleep(&pause, NULL); while (((int *)locks[i])[0] != 2);
+                pthread_mutex_unlock(locks[i]);
+                pthread_join(thread, NULL);
+            }
+            return 0;
+        }
+    "#;
+    let at = source.lines().position(|line| line.contains("/* TAKE */")).expect("marked") + 1;
+    let (_, document) = classes(&[], &compile_c(source, &[]));
+    let taken = class(&document, |name| name.ends_with(&format!("program.c:{at})")));
+    assert_eq!(
+        (text(taken, "origin"), number(taken, "locks"), number(taken, "waited_locks")),
+        ("taken", 4, 4)
+    );
+    assert!(text(taken, "name").starts_with("taken in take ("), "{taken:#}");
+}
+
+#[test]
+fn members_of_objects_are_known_by_their_classes() {
+    let source = r#"
+        #include <atomic>
+        #include <cstdio>
+        #include <cstring>
+        #include <mutex>
+        #include <thread>
+        #include <sys/syscall.h>
+        #include <unistd.h>
+        namespace app {
+        class Session {
+            int count = 0;
+            std::mutex lock;
+        public:
+            __attribute__((noinline)) void add() {
+                std::lock_guard<std::mutex> guard(lock);
+                count++;
+            }
+            __attribute__((noinline)) void hold(std::atomic<int> &holds, std::atomic<int> &until) {
+                std::lock_guard<std::mutex> guard(lock);
+                holds = 1;
+                while (!until) usleep(1000);
+            }
+        };
+        }
+        static bool sleeps(int tid) {
+            char name[64], text[512] = "";
+            snprintf(name, sizeof name, "/proc/self/task/%d/stat", tid);
+            FILE *file = fopen(name, "r");
+            if (!file) return false;
+            char *end = fgets(text, sizeof text, file) ? strrchr(text, ')') : nullptr;
+            fclose(file);
+            return end && end[2] == 'S';
+        }
+        int main() {
+            for (int i = 0; i < 3; i++) {
+                app::Session *session = new app::Session;
+                std::atomic<int> done(0), tid(0), holds(0);
+                std::thread holder([&] { session->hold(holds, done); });
+                while (!holds) usleep(1000);
+                std::thread waiter([&] { tid = syscall(SYS_gettid); session->add(); });
+                for (int seen = 0; seen < 2; usleep(1000)) seen = tid && sleeps(tid) ? seen + 1 : 0;
+                done = 1;
+                waiter.join();
+                holder.join();
+            }
+        }
+    "#;
+    let (_, document) = classes(&[], &compile_cpp(source, &[]));
+    let locks = class(&document, |name| name == "app::Session::lock");
+    assert_eq!((text(locks, "origin"), number(locks, "locks")), ("member", 3), "{locks:#}");
+    assert!(text(locks, "created_at").starts_with("taken in app::Session::"), "{locks:#}");
 }

@@ -9,7 +9,7 @@ use core::ffi::CStr;
 use core::sync::atomic::AtomicU32;
 
 /// The name of the table, with the version of its layout.
-pub const SYMBOL: &CStr = c"poundlock_statistics_1";
+pub const SYMBOL: &CStr = c"poundlock_statistics_2";
 
 /// A lock, for the recorder.
 #[derive(Clone, Copy, Debug)]
@@ -21,12 +21,14 @@ pub struct Lock {
     pub address: usize,
     /// The byte of a `LockKind` of `poundlock-statfile`.
     pub kind: u32,
+    /// Of a readers-writer lock's readers: as `word`, of its writers; else null.
+    pub writers: *const AtomicU32,
 }
 
 /// Room for a wait that has begun; its contents are the recorder's. A wait that ends in neither way was none.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Wait(pub [usize; 4]);
+pub struct Wait(pub [usize; 6]);
 
 /// Calls to the recorder, by the thread to which the event happens. All are async-signal-safe.
 #[derive(Clone, Copy, Debug)]
@@ -34,16 +36,16 @@ pub struct Wait(pub [usize; 4]);
 pub struct Statistics {
     /// Whether this process is measured. Does not change.
     pub counts: extern "C" fn() -> bool,
-    /// Acquired without waiting.
-    pub acquired: unsafe extern "C" fn(&Lock),
+    /// Acquired without waiting, by a call with that return address.
+    pub acquired: unsafe extern "C" fn(&Lock, usize),
     /// About to wait, at the place with that return address and that stack pointer after the return.
     pub wait_begins: unsafe extern "C" fn(&Lock, &mut Wait, usize, usize),
-    /// Acquired after that wait.
+    /// Acquired after that wait, at its place.
     pub acquired_after: unsafe extern "C" fn(&Lock, &mut Wait),
     /// Given up after that wait.
     pub gave_up: unsafe extern "C" fn(&Lock, &mut Wait),
-    /// About to be released.
-    pub released: unsafe extern "C" fn(&Lock),
+    /// About to be released, at the place with that return address and that stack pointer after the return.
+    pub released: unsafe extern "C" fn(&Lock, usize, usize),
     /// The lock's memory is going to be something else.
     pub destroyed: unsafe extern "C" fn(&Lock),
 }

@@ -82,6 +82,44 @@ unsafe extern "C" fn wait_begins_here(
     );
 }
 
+/// Calls `acquired(lock, pc)` with the return address of this call.
+#[unsafe(naked)]
+unsafe extern "C" fn acquired_here(lock: &Lock, acquired: unsafe extern "C" fn(&Lock, usize)) {
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "mov rax, rsi",
+        "mov rsi, qword ptr [rsp]",
+        "jmp rax",
+        ".cfi_endproc",
+    );
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!(".cfi_startproc", "mov x9, x1", "mov x1, x30", "br x9", ".cfi_endproc");
+}
+
+/// Calls `released(lock, pc, sp)` as [`wait_begins_here`] does.
+#[unsafe(naked)]
+unsafe extern "C" fn released_here(lock: &Lock, released: unsafe extern "C" fn(&Lock, usize, usize)) {
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "mov rax, rsi",
+        "mov rsi, qword ptr [rsp]",
+        "lea rdx, [rsp + 8]",
+        "jmp rax",
+        ".cfi_endproc",
+    );
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "mov x9, x1",
+        "mov x1, x30",
+        "mov x2, sp",
+        "br x9",
+        ".cfi_endproc"
+    );
+}
+
 /// At the start of each lock, so that the lock's address is that of the variable.
 pub(crate) struct Slot(Word);
 
@@ -94,7 +132,13 @@ impl Slot {
     }
 
     fn lock(&self, kind: Kind) -> Lock {
-        Lock { word: (&raw const self.0).cast(), address: ptr::from_ref(self).addr(), kind: kind as u32 }
+        let word = (&raw const self.0).cast::<core::sync::atomic::AtomicU32>();
+        let writers = match kind {
+            // The slot behind that of the readers.
+            Kind::Reader => word.wrapping_add(1),
+            Kind::Mutex | Kind::Spinlock | Kind::Writer => ptr::null(),
+        };
+        Lock { word, address: ptr::from_ref(self).addr(), kind: kind as u32, writers }
     }
 
     /// Acquires by `wait`; `at_once` is the same without waiting. Inlined, so that the place that waits
@@ -112,10 +156,10 @@ impl Slot {
         // for.
         unsafe {
             if at_once() {
-                (recorder.acquired)(&lock);
+                acquired_here(&lock, recorder.acquired);
                 return true;
             }
-            let mut begun = Wait([0; 4]);
+            let mut begun = Wait([0; 6]);
             wait_begins_here(&lock, &mut begun, recorder.wait_begins);
             let acquired = wait();
             let ended = if acquired { recorder.acquired_after } else { recorder.gave_up };
@@ -138,7 +182,7 @@ impl Slot {
     pub(crate) fn acquired(&self, kind: Kind) {
         if let Some(recorder) = recorder() {
             // SAFETY: the lock is there during the call.
-            unsafe { (recorder.acquired)(&self.lock(kind)) };
+            unsafe { acquired_here(&self.lock(kind), recorder.acquired) };
         }
     }
 
@@ -146,7 +190,7 @@ impl Slot {
     pub(crate) fn release(&self, kind: Kind) {
         if let Some(recorder) = recorder() {
             // SAFETY: as above.
-            unsafe { (recorder.released)(&self.lock(kind)) };
+            unsafe { released_here(&self.lock(kind), recorder.released) };
         }
     }
 }

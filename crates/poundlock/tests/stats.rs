@@ -80,7 +80,7 @@ fn the_locks_of_a_program_are_in_its_table() {
     let json = directory.path().join("stat.json");
     let mut command = Command::new(built("poundlock", "poundlock-cli", &[]));
     command.env("POUNDLOCK_PRELOAD_LIB", preload_library());
-    command.args(["stat", "--top", "0", "--json"]).arg(&json).arg("--");
+    command.args(["stat", "--each", "--top", "0", "--json"]).arg(&json).arg("--");
     command.arg(std::env::current_exe().expect("a name"));
     command.args(["--exact", "stats::the_locks_of_a_program_are_in_its_table"]).env(MEASURED, "1");
     expect_status(&run_limited(&mut command, LIMIT), 0);

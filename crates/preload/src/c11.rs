@@ -41,6 +41,8 @@ export! {
     mtx_lock(&Mutex) -> lock;
     mtx_trylock(&Mutex) -> try_lock;
     mtx_timedlock(&Mutex, &timespec) -> timed_lock;
+    mtx_unlock(&Mutex) -> unlock;
+    cnd_init(&Cond) -> init_condition;
 }
 export_wait! {
     cnd_wait(&Cond, &Mutex), cond::prepare_wait, wait, finish
@@ -62,9 +64,7 @@ macro_rules! export_as {
 }
 
 export_as! {
-    mtx_unlock(Mutex) = mutex::pthread_mutex_unlock;
     mtx_destroy(Mutex) = mutex::pthread_mutex_destroy;
-    cnd_init(Cond) = cond::init_default;
     cnd_destroy(Cond) = cond::pthread_cond_destroy;
     cnd_signal(Cond) = cond::pthread_cond_signal;
     cnd_broadcast(Cond) = cond::pthread_cond_broadcast;
@@ -92,14 +92,29 @@ extern "C" fn timed_lock(mutex: &Mutex, time: &timespec, address: usize, stack: 
     result(mutex::timed_lock(mutex, time, address, stack))
 }
 
-extern "C" fn wait(cond: &Cond, mutex: &Mutex) -> c_int {
-    result(cond::wait(cond, mutex))
+extern "C" fn init_condition(cond: &Cond, address: usize, stack: usize) -> c_int {
+    result(cond::init_default(cond, address, stack))
 }
 
-extern "C" fn timed_wait(cond: &Cond, mutex: &Mutex, time: &timespec) -> c_int {
-    result(cond::timed_wait(cond, mutex, time))
+extern "C" fn unlock(mutex: &Mutex, address: usize, stack: usize) -> c_int {
+    result(mutex::unlock_checked(mutex, CallSite { pc: address, sp: stack }))
 }
 
-extern "C" fn finish(mutex: &Mutex, error: c_int) -> c_int {
-    result(cond::finish(mutex, error))
+extern "C" fn wait(cond: &Cond, mutex: &Mutex, time: usize, clock: usize, pc: usize, sp: usize) -> c_int {
+    result(cond::wait(cond, mutex, time, clock, pc, sp))
+}
+
+extern "C" fn timed_wait(
+    cond: &Cond,
+    mutex: &Mutex,
+    time: &timespec,
+    clock: usize,
+    pc: usize,
+    sp: usize,
+) -> c_int {
+    result(cond::timed_wait(cond, mutex, time, clock, pc, sp))
+}
+
+extern "C" fn finish(cond: &Cond, mutex: &Mutex, error: c_int, pc: usize) -> c_int {
+    result(cond::finish(cond, mutex, error, pc))
 }

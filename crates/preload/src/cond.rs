@@ -29,10 +29,11 @@ use poundlock_core::condvar::{Guarding, Outcome, Requeued, Target};
 use poundlock_core::platform::{Clock, Deadline};
 use poundlock_linux::{Linux, registry};
 
-use crate::entry::{CANCEL, export_wait};
+use crate::entry::{CANCEL, export, export_wait};
 use crate::mode;
 use crate::object::{Cond, Kind, Mutex};
-use crate::{abi, real, stat};
+use crate::stat::{self, CallSite, Ended, LockKind, LockRef, Wake};
+use crate::{abi, block, real};
 
 export_wait! {
     /// Waits for a signal.
@@ -47,8 +48,25 @@ export_wait! {
     prepare_clock_wait, clock_wait, finish
 }
 
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn pthread_cond_init(cond: &Cond, attributes: Option<&pthread_condattr_t>) -> c_int {
+export! {
+    pthread_cond_init(&Cond, Option<&pthread_condattr_t>) -> init;
+}
+
+extern "C" fn init(
+    cond: &Cond,
+    attributes: Option<&pthread_condattr_t>,
+    address: usize,
+    stack: usize,
+) -> c_int {
+    let result = init_uncounted(cond, attributes);
+    if result == 0 && mode::get().counted() {
+        let site = CallSite { pc: address, sp: stack };
+        stat::created_at(ptr::from_ref(cond).addr(), LockKind::Condition, site);
+    }
+    result
+}
+
+fn init_uncounted(cond: &Cond, attributes: Option<&pthread_condattr_t>) -> c_int {
     let mut shared = libc::PTHREAD_PROCESS_PRIVATE;
     let mut clock = libc::CLOCK_REALTIME;
     if let Some(attributes) = attributes {
@@ -66,12 +84,20 @@ pub(crate) extern "C" fn pthread_cond_init(cond: &Cond, attributes: Option<&pthr
     0
 }
 
-pub(crate) fn init_default(cond: &Cond) -> c_int {
-    pthread_cond_init(cond, None)
+pub(crate) extern "C" fn init_default(cond: &Cond, address: usize, stack: usize) -> c_int {
+    init(cond, None, address, stack)
+}
+
+/// For the statistics.
+fn counted(cond: &Cond) -> LockRef<'static> {
+    stat::at(ptr::from_ref(cond).addr(), LockKind::Condition)
 }
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pthread_cond_destroy(cond: &Cond) -> c_int {
+    if mode::get().counted() {
+        stat::destroyed_at(ptr::from_ref(cond).addr(), LockKind::Condition);
+    }
     if mode::get().glibc() || !cond.is_ours() {
         // SAFETY: the caller's condition variable.
         return unsafe { real::pthread_cond_destroy(cond) };
@@ -82,10 +108,13 @@ pub(crate) extern "C" fn pthread_cond_destroy(cond: &Cond) -> c_int {
 
 /// An unused one may be either's: glibc finds no waiter in it.
 macro_rules! export_signals {
-    ($($(#[$doc:meta])* $name:ident: $ours:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident: $ours:ident, $whom:expr;)*) => {$(
         $(#[$doc])*
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name(cond: &Cond) -> c_int {
+            if mode::get().counted() {
+                stat::RECORDER.wakes(counted(cond), $whom);
+            }
             if cond.is_ours() {
                 cond.raw.$ours();
                 return 0;
@@ -97,8 +126,8 @@ macro_rules! export_signals {
 }
 
 export_signals! {
-    pthread_cond_signal: signal;
-    pthread_cond_broadcast: broadcast;
+    pthread_cond_signal: signal, Wake::One;
+    pthread_cond_broadcast: broadcast, Wake::All;
 }
 
 /// Asks a thread to end at its next cancellation point.
@@ -112,12 +141,26 @@ pub(crate) extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
     result
 }
 
-pub(crate) extern "C" fn prepare_wait(cond: &Cond, mutex: &Mutex) -> *mut c_void {
-    prepare(cond, mutex, None, true, &real::COND_WAIT)
+pub(crate) extern "C" fn prepare_wait(
+    cond: &Cond,
+    mutex: &Mutex,
+    _: usize,
+    _: usize,
+    pc: usize,
+    sp: usize,
+) -> *mut c_void {
+    prepare(cond, mutex, None, true, &real::COND_WAIT, CallSite { pc, sp })
 }
 
-pub(crate) extern "C" fn prepare_timed_wait(cond: &Cond, mutex: &Mutex, time: &timespec) -> *mut c_void {
-    prepare(cond, mutex, Some(time), true, &real::COND_TIMEDWAIT)
+pub(crate) extern "C" fn prepare_timed_wait(
+    cond: &Cond,
+    mutex: &Mutex,
+    time: &timespec,
+    _: usize,
+    pc: usize,
+    sp: usize,
+) -> *mut c_void {
+    prepare(cond, mutex, Some(time), true, &real::COND_TIMEDWAIT, CallSite { pc, sp })
 }
 
 extern "C" fn prepare_clock_wait(
@@ -125,8 +168,11 @@ extern "C" fn prepare_clock_wait(
     mutex: &Mutex,
     clock: clockid_t,
     time: &timespec,
+    pc: usize,
+    sp: usize,
 ) -> *mut c_void {
-    prepare(cond, mutex, Some(time), abi::clock(clock).is_some(), &real::COND_CLOCKWAIT)
+    let clock = abi::clock(clock).is_some();
+    prepare(cond, mutex, Some(time), clock, &real::COND_CLOCKWAIT, CallSite { pc, sp })
 }
 
 /// Decides whose the condition variable is, and counts the release of the mutex if glibc will do it. The
@@ -138,6 +184,7 @@ fn prepare(
     time: Option<&timespec>,
     clock: bool,
     glibc: &'static real::Real,
+    site: CallSite,
 ) -> *mut c_void {
     let mode = mode::get();
     if mutex.is_ours() {
@@ -156,8 +203,11 @@ fn prepare(
     if !mode.glibc() && cond.is_ours() {
         make_glibc(cond);
     }
-    if mode.counted() && mutex.kind() != Kind::Foreign && mutex.is_outermost() {
-        stat::RECORDER.released(mutex.counted(true));
+    if mode.counted() {
+        stat::RECORDER.waits_with(counted(cond), of_glibc(mutex), site);
+        if is_outermost(mutex) {
+            stat::RECORDER.released(of_glibc(mutex), site);
+        }
     }
     glibc.address()
 }
@@ -166,12 +216,26 @@ extern "C" fn refused<const ERROR: c_int>() -> c_int {
     ERROR
 }
 
+/// One of glibc's for the statistics.
+fn of_glibc(mutex: &Mutex) -> LockRef<'_> {
+    if mutex.kind() == Kind::Foreign { mutex.counted_foreign() } else { mutex.counted(true) }
+}
+
+/// Whether the caller, who has this mutex of glibc's, has it once.
+fn is_outermost(mutex: &Mutex) -> bool {
+    if mutex.kind() == Kind::Foreign { mutex.is_outermost_foreign() } else { mutex.is_outermost() }
+}
+
 /// After a wait of glibc's, or one of ours that was refused.
-pub(crate) extern "C" fn finish(mutex: &Mutex, result: c_int) -> c_int {
-    let counted = mode::get().counted();
+pub(crate) extern "C" fn finish(cond: &Cond, mutex: &Mutex, result: c_int, pc: usize) -> c_int {
     // The caller holds it if it waited.
-    if counted && !mutex.is_ours() && mutex.kind() != Kind::Foreign && mutex.is_outermost() {
-        stat::RECORDER.acquired(mutex.counted(true));
+    if mode::get().counted() && !mutex.is_ours() {
+        let how = block::ended(result);
+        stat::RECORDER.unblocked(how);
+        if is_outermost(mutex) {
+            stat::RECORDER.acquired(of_glibc(mutex), pc);
+        }
+        stat::RECORDER.woken_with(counted(cond), of_glibc(mutex), how);
     }
     result
 }
@@ -233,37 +297,60 @@ fn glibc_flag() -> u32 {
     FLAG.load(Relaxed)
 }
 
-pub(crate) extern "C" fn wait(cond: &Cond, mutex: &Mutex) -> c_int {
-    wait_until(cond, mutex, None)
+pub(crate) extern "C" fn wait(cond: &Cond, mutex: &Mutex, _: usize, _: usize, pc: usize, sp: usize) -> c_int {
+    wait_until(cond, mutex, None, CallSite { pc, sp })
 }
 
-pub(crate) extern "C" fn timed_wait(cond: &Cond, mutex: &Mutex, time: &timespec) -> c_int {
+pub(crate) extern "C" fn timed_wait(
+    cond: &Cond,
+    mutex: &Mutex,
+    time: &timespec,
+    _: usize,
+    pc: usize,
+    sp: usize,
+) -> c_int {
     let clock = if cond.is_monotonic() { Clock::Monotonic } else { Clock::Realtime };
-    wait_on_clock(cond, mutex, clock, time)
+    wait_on_clock(cond, mutex, clock, time, CallSite { pc, sp })
 }
 
-extern "C" fn clock_wait(cond: &Cond, mutex: &Mutex, clock: clockid_t, time: &timespec) -> c_int {
+extern "C" fn clock_wait(
+    cond: &Cond,
+    mutex: &Mutex,
+    clock: clockid_t,
+    time: &timespec,
+    pc: usize,
+    sp: usize,
+) -> c_int {
     let Some(clock) = abi::clock(clock) else { return EINVAL };
-    wait_on_clock(cond, mutex, clock, time)
+    wait_on_clock(cond, mutex, clock, time, CallSite { pc, sp })
 }
 
-fn wait_on_clock(cond: &Cond, mutex: &Mutex, clock: Clock, time: &timespec) -> c_int {
+fn wait_on_clock(cond: &Cond, mutex: &Mutex, clock: Clock, time: &timespec, site: CallSite) -> c_int {
     match abi::deadline(clock, time) {
-        Ok(deadline) => wait_until(cond, mutex, Some(&deadline)),
+        Ok(deadline) => wait_until(cond, mutex, Some(&deadline), site),
         Err(error) => error,
     }
 }
 
-fn wait_until(cond: &Cond, mutex: &Mutex, deadline: Option<&Deadline>) -> c_int {
+fn wait_until(cond: &Cond, mutex: &Mutex, deadline: Option<&Deadline>, site: CallSite) -> c_int {
     let owner = match mutex.kind() {
         // The caller's, as `prepare` has seen.
         Kind::Recursive | Kind::ErrorCheck => mutex.owner.load(Relaxed),
         Kind::Plain | Kind::Foreign => 0,
     };
+    let statistics = mode::get().counted();
+    if statistics {
+        stat::RECORDER.waits_with(counted(cond), mutex.counted(false), site);
+    }
     // The caller holds the mutex, here and below.
     mutex.waiters.store(mutex.waiters.load(Relaxed).wrapping_add(1), Relaxed);
-    let outcome = cond.raw.wait(&Held { mutex, owner }, deadline, may_cancel);
+    let outcome = cond.raw.wait(&Held { mutex, owner, site }, deadline, may_cancel);
     mutex.waiters.store(mutex.waiters.load(Relaxed).wrapping_sub(1), Relaxed);
+    if statistics {
+        let how = if matches!(outcome, Outcome::TimedOut) { Ended::TimedOut } else { Ended::Done };
+        stat::RECORDER.unblocked(how);
+        stat::RECORDER.woken_with(counted(cond), mutex.counted(false), how);
+    }
     match outcome {
         Outcome::Signalled => 0,
         Outcome::TimedOut => ETIMEDOUT,
@@ -296,6 +383,8 @@ struct Held<'a> {
     mutex: &'a Mutex,
     /// The owner's identity, for the kinds that check; else 0.
     owner: u32,
+    /// Where the wait was called.
+    site: CallSite,
 }
 
 impl Held<'_> {
@@ -310,7 +399,7 @@ impl Held<'_> {
             self.mutex.depth.store(1, Relaxed);
         }
         if mode::get().counted() {
-            stat::RECORDER.acquired(self.mutex.counted(false));
+            stat::RECORDER.acquired(self.mutex.counted(false), self.site.pc);
         }
     }
 }
@@ -325,7 +414,7 @@ impl Guarding<Linux> for Held<'_> {
             return;
         }
         if mode::get().counted() {
-            stat::RECORDER.released(self.mutex.counted(false));
+            stat::RECORDER.released(self.mutex.counted(false), self.site);
         }
         if self.owner != 0 {
             self.mutex.owner.store(0, Relaxed);

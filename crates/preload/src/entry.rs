@@ -85,11 +85,13 @@ pub(crate) const CANCEL: libc::c_int = -1;
 /// `PTHREAD_CANCEL_DEFERRED`.
 pub(crate) const DEFERRED: libc::c_int = 0;
 
-/// Exports `$name`, a cancellable wait of up to four arguments. In turn: cancellation is made to wait for a
+/// Exports `$name`, a cancellable wait of up to four arguments. `$prepare` and `$body` are given four, of which
+/// some mean nothing, and then the return address and the stack pointer of the caller. In turn: cancellation is made to wait for a
 /// cancellation point, should the thread have chosen otherwise; `$prepare(arguments)` registers the thread
 /// and returns null if the wait is ours, else glibc's function, or one that returns why the wait is refused;
 /// in ours an earlier request to cancel is acted on; then either `$body(arguments)`, and cancellation if it
-/// says so, or glibc's function between `$prepare` and `$finish(mutex, result)`; and the thread's choice is
+/// says so, or glibc's function between `$prepare` and
+/// `$finish(cond, mutex, result, return address)`; and the thread's choice is
 /// restored, upon which it may be cancelled, mutex in hand.
 macro_rules! export_wait {
     ($(#[$doc:meta])* $name:ident($($arg:ty),*), $prepare:path, $body:path, $finish:path) => {
@@ -112,6 +114,8 @@ macro_rules! export_wait {
                 "mov rsi, qword ptr [rsp + 8]",
                 "mov rdx, qword ptr [rsp + 16]",
                 "mov rcx, qword ptr [rsp + 24]",
+                "mov r8, qword ptr [rsp + 56]",
+                "lea r9, [rsp + 64]",
                 "call {prepare}",
                 "mov qword ptr [rsp + 32], rax",
                 "test rax, rax",
@@ -121,6 +125,8 @@ macro_rules! export_wait {
                 "mov rsi, qword ptr [rsp + 8]",
                 "mov rdx, qword ptr [rsp + 16]",
                 "mov rcx, qword ptr [rsp + 24]",
+                "mov r8, qword ptr [rsp + 56]",
+                "lea r9, [rsp + 64]",
                 "call {body}",
                 "mov dword ptr [rsp + 48], eax",
                 "cmp eax, {cancel}",
@@ -135,8 +141,10 @@ macro_rules! export_wait {
                 "mov rdx, qword ptr [rsp + 16]",
                 "mov rcx, qword ptr [rsp + 24]",
                 "call qword ptr [rsp + 32]",
-                "mov rdi, qword ptr [rsp + 8]",
-                "mov esi, eax",
+                "mov rdi, qword ptr [rsp]",
+                "mov rsi, qword ptr [rsp + 8]",
+                "mov edx, eax",
+                "mov rcx, qword ptr [rsp + 56]",
                 "call {finish}",
                 "mov dword ptr [rsp + 48], eax",
                 "3:",

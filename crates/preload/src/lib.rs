@@ -23,6 +23,7 @@
 compile_error!("the preload library knows the calling conventions of x86-64 Linux with glibc only");
 
 mod abi;
+mod block;
 mod c11;
 mod cond;
 mod entry;
@@ -46,6 +47,7 @@ mod thread;
 extern "C" fn start() {
     mode::get();
     real::find_all();
+    block::start();
     syscall::start();
     poundlock_linux::init();
     semarray::start();

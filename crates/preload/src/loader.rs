@@ -147,6 +147,9 @@ exports! {
         semget semop semtimedop semctl unshare setns _exit _Exit;
     syscall:
         syscall;
+    block:
+        sem_wait sem_timedwait sem_clockwait pthread_barrier_wait
+        pthread_join pthread_timedjoin_np pthread_clockjoin_np thrd_join;
     loader:
         dlopen dlvsym;
 }

@@ -84,6 +84,18 @@ pub(crate) fn fast() -> Option<Sort> {
     }
 }
 
+/// Whose the mutexes are, if they are counted.
+#[inline(always)]
+pub(crate) fn counted_sort() -> Option<Sort> {
+    const GLIBC: u8 = Sort::Glibc as u8 | COUNTED;
+    const POUNDLOCK: u8 = Sort::Poundlock as u8 | COUNTED;
+    match known() {
+        POUNDLOCK => Some(Sort::Poundlock),
+        GLIBC => Some(Sort::Glibc),
+        _ => None,
+    }
+}
+
 /// Which of ours the mutexes are. The mode has been found out.
 #[inline]
 pub(crate) fn sort() -> Sort {

@@ -12,7 +12,7 @@ use poundlock_linux::{registry, tls};
 use crate::entry::{alias, export, with_call_site};
 use crate::mode::{self, Chosen, Sort};
 use crate::object::{Kind, Mutex};
-use crate::stat::{self, CallSite, Uncounted};
+use crate::stat::{self, CallSite, LockKind};
 use crate::{abi, real};
 
 /// What a lock call is willing to do if the mutex is held. A time may turn out to be invalid only if it is
@@ -161,7 +161,7 @@ fn lock_by(object: &Mutex, take: impl FnOnce() -> bool) -> c_int {
 fn unlock_by(object: &Mutex, release: impl FnOnce() -> c_int) -> c_int {
     let own = registry::known_identity();
     if own == 0 || object.owner.load(Relaxed) != own || !object.kind().has_owner() {
-        return unlock_other(object);
+        return unlock_slowly(object);
     }
     let depth = object.depth.load(Relaxed);
     if depth > 1 {
@@ -252,7 +252,7 @@ fn unlock_any(object: &Mutex) -> c_int {
         Some(Sort::Handoff) if !plain => unlock_owned_handoff(object),
         Some(Sort::Handoff) if object.handoff().unlock_fast() => 0,
         Some(Sort::Handoff) => unlock_handoff(object),
-        _ => unlock_other(object),
+        _ => unlock_slowly(object),
     }
 }
 
@@ -279,7 +279,7 @@ fn unlock_owned_handoff(object: &Mutex) -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pthread_mutex_destroy(object: &Mutex) -> c_int {
     let mode = mode::get();
-    let counted = mode.counted() && object.kind() != Kind::Foreign;
+    let foreign = (object.kind() == Kind::Foreign).then(|| object.foreign_kind());
     let result = if object.is_ours() {
         // As glibc, which counts its holder and the waiters on condition variables with it as users.
         if object.is_locked() || object.waiters.load(Relaxed) != 0 {
@@ -291,8 +291,11 @@ pub(crate) extern "C" fn pthread_mutex_destroy(object: &Mutex) -> c_int {
         // SAFETY: the caller's mutex, which glibc initialised.
         unsafe { real::pthread_mutex_destroy(object) }
     };
-    if counted && result == 0 {
-        stat::RECORDER.destroyed(object.counted(mode.glibc()));
+    if mode.counted() && result == 0 {
+        match foreign {
+            Some(kind) => stat::destroyed_at(core::ptr::from_ref(object).addr(), kind),
+            None => stat::RECORDER.destroyed(object.counted(mode.glibc())),
+        }
     }
     result
 }
@@ -369,6 +372,7 @@ fn try_lock_handoff(object: &Mutex) -> c_int {
 with_call_site! {
     lock_slowly(&Mutex) -> lock_other;
     try_lock_slowly(&Mutex) -> try_lock_other;
+    unlock_slowly(&Mutex) -> unlock_other;
 }
 
 #[unsafe(link_section = ".text.poundlock_lock_other")]
@@ -376,7 +380,35 @@ extern "C" fn lock_other(object: &Mutex, address: usize, stack: usize) -> c_int 
     if mode::fast().is_some() && object.is_native() {
         return acquire_ours(object, Patience::Forever);
     }
+    if object.is_plain() {
+        if take_counted(object) {
+            stat::RECORDER.acquired(object.counted(mode::get().glibc()), address);
+            return 0;
+        }
+    } else if object.is_native() && mode::counted_sort() == Some(Sort::Poundlock) {
+        let own = registry::known_identity();
+        if own != 0
+            && object.kind().has_owner()
+            && object.owner.load(Relaxed) != own
+            && object.poundlock().take()
+        {
+            object.own(own);
+            stat::RECORDER.acquired(object.counted(false), address);
+            return 0;
+        }
+    }
     lock_checked(object, Patience::Forever, CallSite { pc: address, sp: stack })
+}
+
+/// Takes a plain mutex that is counted, in one step. False also if it is not counted.
+#[inline(always)]
+fn take_counted(object: &Mutex) -> bool {
+    match mode::counted_sort() {
+        Some(Sort::Poundlock) => object.poundlock().take(),
+        // SAFETY: the caller's mutex.
+        Some(Sort::Glibc) => unsafe { real::pthread_mutex_trylock(object) == 0 },
+        _ => false,
+    }
 }
 
 extern "C" fn try_lock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
@@ -426,8 +458,13 @@ extern "C" fn init(
             object.simplify();
         }
     }
-    if mode.counted() && object.kind() != Kind::Foreign {
-        stat::RECORDER.created(object.counted(mode.glibc()), CallSite { pc: address, sp: stack });
+    if mode.counted() {
+        let site = CallSite { pc: address, sp: stack };
+        if object.kind() == Kind::Foreign {
+            stat::created_at(core::ptr::from_ref(object).addr(), object.foreign_kind(), site);
+        } else {
+            stat::RECORDER.created(object.counted(mode.glibc()), site);
+        }
     }
     0
 }
@@ -439,10 +476,27 @@ pub(crate) fn lock_checked(object: &Mutex, patience: Patience, site: CallSite) -
     let mode = mode::get();
     let kind = object.kind();
     if kind == Kind::Foreign {
-        if mode.counted() {
-            stat::uncounted(Uncounted::Mutex);
+        if !mode.counted() {
+            return glibc_lock(object, patience);
         }
-        return glibc_lock(object, patience);
+        return stat::acquire(
+            object.counted_foreign(),
+            site,
+            patience,
+            || object.is_outermost_foreign(),
+            |asked| match asked {
+                // A try leaves a robust mutex that is not to be recovered locked: only who asks for one gets
+                // it.
+                Patience::None if object.foreign_kind() == LockKind::RobustMutex => {
+                    if object.would_wait() && !matches!(patience, Patience::None) {
+                        EBUSY
+                    } else {
+                        glibc_lock(object, patience)
+                    }
+                }
+                _ => glibc_lock(object, asked),
+            },
+        );
     }
     if !mode.counted() {
         return acquire(object, mode.glibc(), patience);
@@ -524,10 +578,22 @@ fn glibc_lock(object: &Mutex, patience: Patience) -> c_int {
     }
 }
 
-/// Any kind of mutex, in any mode.
-#[inline(never)]
 #[unsafe(link_section = ".text.poundlock_unlock_other")]
-fn unlock_other(object: &Mutex) -> c_int {
+extern "C" fn unlock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
+    let site = CallSite { pc: address, sp: stack };
+    if object.is_plain() && mode::counted_sort() == Some(Sort::Poundlock) {
+        stat::RECORDER.released(object.counted(false), site);
+        if let Err(why) = object.poundlock().unlock_fast() {
+            return unlock_contended(object, why);
+        }
+        return 0;
+    }
+    unlock_checked(object, site)
+}
+
+/// Any kind of mutex, in any mode.
+#[inline(always)]
+pub(crate) fn unlock_checked(object: &Mutex, site: CallSite) -> c_int {
     if mode::fast().is_some() && object.is_native() {
         if let Some(result) = disown(object) {
             return result;
@@ -537,18 +603,21 @@ fn unlock_other(object: &Mutex) -> c_int {
     }
     let mode = mode::get();
     if object.kind() == Kind::Foreign {
+        if mode.counted() && object.is_outermost_foreign() {
+            stat::RECORDER.released(object.counted_foreign(), site);
+        }
         // SAFETY: the caller's mutex.
         return unsafe { real::pthread_mutex_unlock(object) };
     }
     if mode.glibc() {
-        count_release(object, mode);
+        count_release(object, mode, site);
         // SAFETY: the caller's mutex.
         return unsafe { real::pthread_mutex_unlock(object) };
     }
     if let Some(result) = disown(object) {
         return result;
     }
-    count_release(object, mode);
+    count_release(object, mode, site);
     object.unlock();
     0
 }
@@ -574,8 +643,8 @@ fn disown(object: &Mutex) -> Option<c_int> {
 
 /// Before the release: afterwards the object may be gone, or another's.
 #[inline]
-fn count_release(object: &Mutex, mode: mode::Mode) {
+fn count_release(object: &Mutex, mode: mode::Mode, site: CallSite) {
     if mode.counted() && object.is_outermost() {
-        stat::RECORDER.released(object.counted(mode.glibc()));
+        stat::RECORDER.released(object.counted(mode.glibc()), site);
     }
 }

@@ -20,6 +20,7 @@ use poundlock_statfile::LockKind;
 use poundlock_statfile::writer::LockRef;
 
 use crate::mode::{self, Chosen, Sort};
+use crate::stat;
 
 /// An object of the program's.
 ///
@@ -97,6 +98,10 @@ const ERROR_CHECK: u32 = libc::PTHREAD_MUTEX_ERRORCHECK as u32;
 /// `PTHREAD_MUTEX_ADAPTIVE_NP`.
 const ADAPTIVE: u32 = 3;
 const _: () = assert!(RECURSIVE | ERROR_CHECK == ADAPTIVE);
+/// glibc's bits for foreign mutexes.
+const ROBUST: u32 = 0x10;
+const INHERITS: u32 = 0x20;
+const PROTECTS: u32 = 0x40;
 /// What glibc leaves in a destroyed mutex.
 const DESTROYED: u32 = u32::MAX;
 
@@ -242,7 +247,43 @@ impl Mutex {
     /// thread id, in glibc's in the links of the list of robust mutexes, which it does not use for others.
     pub(crate) fn counted(&self, glibc: bool) -> LockRef<'_> {
         let word = if glibc { &self.words()[8] } else { &self.stat };
-        LockRef { word, address: core::ptr::from_ref(self).addr(), kind: LockKind::Mutex }
+        LockRef { word, address: core::ptr::from_ref(self).addr(), kind: LockKind::Mutex, writers: None }
+    }
+
+    /// A foreign mutex for the statistics.
+    pub(crate) fn counted_foreign(&self) -> LockRef<'static> {
+        stat::at(core::ptr::from_ref(self).addr(), self.foreign_kind())
+    }
+
+    /// What sort of foreign mutex it is: the rarest of its properties.
+    pub(crate) fn foreign_kind(&self) -> LockKind {
+        let kind = self.kind.load(Relaxed);
+        if kind & ROBUST != 0 {
+            LockKind::RobustMutex
+        } else if kind & (INHERITS | PROTECTS) != 0 {
+            LockKind::PriorityMutex
+        } else {
+            LockKind::SharedMutex
+        }
+    }
+
+    /// Whether an acquisition of this robust mutex is likely to wait: its first word has the owner's thread
+    /// id, and a bit if that has died.
+    pub(crate) fn would_wait(&self) -> bool {
+        const OWNER_DIED: u32 = 1 << 30;
+        const THREAD: u32 = OWNER_DIED - 1;
+        let word = self.words()[0].load(Relaxed);
+        if word & OWNER_DIED != 0 || word & THREAD == 0 {
+            return false;
+        }
+        // SAFETY: always succeeds.
+        let own = unsafe { libc::syscall(libc::SYS_gettid) };
+        word & THREAD != own as u32
+    }
+
+    /// As [`Mutex::is_outermost`], of a foreign one, whose depth lies at the same place.
+    pub(crate) fn is_outermost_foreign(&self) -> bool {
+        self.kind.load(Relaxed) & ADAPTIVE != RECURSIVE || self.depth.load(Relaxed) == 1
     }
 }
 

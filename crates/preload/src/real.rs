@@ -22,6 +22,9 @@ pub(crate) struct Real {
 }
 
 impl Real {
+    /// Where the address lies, once it has been looked up.
+    pub(crate) const FOUND: usize = core::mem::offset_of!(Real, found);
+
     const fn new(name: &'static CStr) -> Self {
         Real { name, found: AtomicPtr::new(ptr::null_mut()) }
     }
@@ -66,6 +69,14 @@ addresses! {
     COND_WAIT = pthread_cond_wait;
     COND_TIMEDWAIT = pthread_cond_timedwait;
     COND_CLOCKWAIT = pthread_cond_clockwait;
+    SEM_WAIT = sem_wait;
+    SEM_TIMEDWAIT = sem_timedwait;
+    SEM_CLOCKWAIT = sem_clockwait;
+    BARRIER_WAIT = pthread_barrier_wait;
+    JOIN = pthread_join;
+    TIMEDJOIN = pthread_timedjoin_np;
+    CLOCKJOIN = pthread_clockjoin_np;
+    THRD_JOIN = thrd_join;
     // Jumped to.
     DLOPEN = dlopen;
     DLVSYM = dlvsym;

@@ -10,9 +10,9 @@ use libc::{EBUSY, EDEADLK, EINVAL, ETIMEDOUT, clockid_t, pthread_rwlockattr_t, t
 use poundlock_core::platform::Deadline;
 use poundlock_names::RwLocks;
 
-use crate::entry::{alias, export};
+use crate::entry::{alias, export, with_call_site};
 use crate::rwlock_object::{RwLock, Side};
-use crate::stat::{self, CallSite, Uncounted};
+use crate::stat::{self, CallSite, LockKind};
 use crate::{abi, mode, real};
 
 /// What a call is willing to do if the lock is held.
@@ -41,19 +41,24 @@ pub(crate) extern "C" fn pthread_rwlock_unlock(object: &RwLock) -> c_int {
     if mode::rwlocks_are_plain() && object.is_private() && object.give() {
         return 0;
     }
-    unlock_other(object)
+    unlock_slowly(object)
+}
+
+with_call_site! {
+    unlock_slowly(&RwLock) -> unlock_other;
 }
 
 /// Any lock, in any mode.
-#[inline(never)]
-fn unlock_other(object: &RwLock) -> c_int {
+extern "C" fn unlock_other(object: &RwLock, pc: usize, sp: usize) -> c_int {
     let ours = object.is_ours();
-    if mode::get().counted() && object.is_private() {
+    if mode::get().counted() {
         // Before the release: afterwards the object may be gone, or another's.
-        stat::RECORDER.released(object.counted(object.side(ours)));
+        stat::RECORDER.released(object.counted(object.side(ours)), CallSite { pc, sp });
     }
     if ours {
-        object.unlock();
+        if !object.give() {
+            object.unlock();
+        }
         return 0;
     }
     // SAFETY: the caller's lock.
@@ -63,9 +68,15 @@ fn unlock_other(object: &RwLock) -> c_int {
 /// Destroys the lock. As with glibc this call never fails.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pthread_rwlock_destroy(object: &RwLock) -> c_int {
-    if mode::get().counted() && object.is_private() {
-        stat::RECORDER.destroyed(object.counted(Side::Read));
-        stat::RECORDER.destroyed(object.counted(Side::Write));
+    if mode::get().counted() {
+        if object.is_private() {
+            stat::RECORDER.destroyed(object.counted(Side::Read));
+            stat::RECORDER.destroyed(object.counted(Side::Write));
+        } else {
+            let address = core::ptr::from_ref(object).addr();
+            stat::destroyed_at(address, LockKind::SharedRwReaders);
+            stat::destroyed_at(address + LockKind::WRITERS, LockKind::SharedRwWriters);
+        }
     }
     if object.is_ours() {
         return 0;
@@ -90,10 +101,16 @@ extern "C" fn init(
             return result;
         }
     }
-    if mode::get().counted() && object.is_private() {
+    if mode::get().counted() {
         let site = CallSite { pc: address, sp: stack };
-        stat::RECORDER.created(object.counted(Side::Read), site);
-        stat::RECORDER.created(object.counted(Side::Write), site);
+        if object.is_private() {
+            stat::RECORDER.created(object.counted(Side::Read), site);
+            stat::RECORDER.created(object.counted(Side::Write), site);
+        } else {
+            let address = core::ptr::from_ref(object).addr();
+            stat::created_at(address, LockKind::SharedRwReaders, site);
+            stat::created_at(address + LockKind::WRITERS, LockKind::SharedRwWriters, site);
+        }
     }
     0
 }
@@ -112,6 +129,10 @@ macro_rules! bodies {
 
         #[inline(never)]
         fn $other(object: &RwLock, pc: usize, sp: usize) -> c_int {
+            if mode::get().counted() && object.is_private() && take_counted(object, Side::$side) {
+                stat::RECORDER.acquired(object.counted(Side::$side), pc);
+                return 0;
+            }
             acquire_any(object, Side::$side, Patience::Forever, CallSite { pc, sp })
         }
 
@@ -146,18 +167,24 @@ fn clock_lock(object: &RwLock, side: Side, clock: clockid_t, time: &timespec, si
     }
 }
 
+/// Takes a private lock that is counted in one step, if it can.
+#[inline(always)]
+fn take_counted(object: &RwLock, side: Side) -> bool {
+    match (mode::rwlocks(), side) {
+        (RwLocks::Glibc, side) => glibc_lock(object, side, Patience::None) == 0,
+        (_, Side::Read) => object.take_read(),
+        (_, Side::Write) => object.take_write(),
+    }
+}
+
 /// Any lock, in any mode.
 fn acquire_any(object: &RwLock, side: Side, patience: Patience, site: CallSite) -> c_int {
     if mode::get().counted() {
-        if object.is_private() {
-            return acquire_counted(object, side, patience, site);
-        }
-        stat::uncounted(Uncounted::RwLock);
+        return acquire_counted(object, side, patience, site);
     }
     acquire(object, side, patience)
 }
 
-#[cold]
 #[inline(never)]
 fn acquire_counted(object: &RwLock, side: Side, patience: Patience, site: CallSite) -> c_int {
     stat::acquire(object.counted(side), site, patience, || true, |patience| acquire(object, side, patience))

@@ -16,8 +16,8 @@ use poundlock_names::RwLocks;
 use poundlock_statfile::LockKind;
 use poundlock_statfile::writer::LockRef;
 
-use crate::mode;
 use crate::object::Object;
+use crate::{mode, stat};
 
 /// A `pthread_rwlock_t`.
 #[repr(C)]
@@ -178,12 +178,25 @@ impl RwLock {
     /// The lock for the statistics, which count its readers and its writers apart.
     pub(crate) fn counted(&self, side: Side) -> LockRef<'_> {
         let address = core::ptr::from_ref(self).addr();
+        if !self.is_private() {
+            let writers = stat::at(address + LockKind::WRITERS, LockKind::SharedRwWriters);
+            return match side {
+                Side::Read => {
+                    LockRef { writers: Some(writers.word), ..stat::at(address, LockKind::SharedRwReaders) }
+                }
+                Side::Write => writers,
+            };
+        }
+        let [readers, writers] = &self.stat;
         match side {
-            Side::Read => LockRef { word: &self.stat[0], address, kind: LockKind::RwReaders },
+            Side::Read => {
+                LockRef { word: readers, address, kind: LockKind::RwReaders, writers: Some(writers) }
+            }
             Side::Write => LockRef {
-                word: &self.stat[1],
+                word: writers,
                 address: address + LockKind::WRITERS,
                 kind: LockKind::RwWriters,
+                writers: None,
             },
         }
     }

@@ -14,10 +14,8 @@
 //! In a program whose locks are counted, ours bear a second mark, [`COUNTED`], which sends them past the fast
 //! paths. So the fast paths are the same instructions whether there is something to count or not. The 4 bytes
 //! have no room for the lock's slot in the statistics; it is in a table by the lock's address
-//! ([`stat::spinlock`]), which is looked up once in every call. glibc's are counted in the same way, and
-//! their words left alone. A counted acquisition tries first; if that fails, it is a wait. An uncontended
-//! pair takes some 30 ns more than an uncounted one: two look-ups, two looks at the clock, and the stores to
-//! the thread's figures.
+//! ([`stat::at`]), which is looked up once in every call. glibc's are counted in the same way, and
+//! their words left alone. A counted acquisition tries first; if that fails, it is a wait.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -29,7 +27,7 @@ use poundlock_linux::Linux;
 use crate::entry::{export, with_call_site};
 use crate::mode::{self, Chosen};
 use crate::real;
-use crate::stat::{self, CallSite};
+use crate::stat::{self, CallSite, LockKind, LockRef};
 
 /// The bit that marks our words, one of the layout's bits for its user.
 const OURS: u32 = 1 << 15;
@@ -77,7 +75,8 @@ extern "C" fn init(lock: &Spin, shared: c_int, address: usize, stack: usize) -> 
         lock.init();
     }
     if counted {
-        stat::spinlock_created(ptr::from_ref(lock).addr(), CallSite { pc: address, sp: stack });
+        let site = CallSite { pc: address, sp: stack };
+        stat::created_at(ptr::from_ref(lock).addr(), LockKind::Spinlock, site);
     }
     0
 }
@@ -85,7 +84,7 @@ extern "C" fn init(lock: &Spin, shared: c_int, address: usize, stack: usize) -> 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pthread_spin_destroy(lock: &Spin) -> c_int {
     if mode::get().counted() {
-        stat::spinlock_destroyed(ptr::from_ref(lock).addr());
+        stat::destroyed_at(ptr::from_ref(lock).addr(), LockKind::Spinlock);
     }
     if is_ours(lock.word()) {
         return 0;
@@ -114,6 +113,8 @@ extern "C" fn lock_whole(lock: &Spin) -> c_int {
 
 with_call_site! {
     lock_slowly(&Spin) -> lock_other;
+    try_lock_slowly(&Spin) -> try_lock_other;
+    unlock_slowly(&Spin) -> unlock_other;
 }
 
 /// Any spinlock, after the fast path.
@@ -133,10 +134,10 @@ fn lock_counted(lock: &Spin, site: CallSite) -> c_int {
     if !mode::get().counted() {
         return acquire(lock);
     }
-    let counted = stat::spinlock(ptr::from_ref(lock).addr());
+    let counted = for_statistics(lock);
     let result = try_acquire(lock);
     if result == 0 {
-        stat::RECORDER.acquired(counted);
+        stat::RECORDER.acquired(counted, site.pc);
     }
     if result != EBUSY {
         return result;
@@ -144,11 +145,15 @@ fn lock_counted(lock: &Spin, site: CallSite) -> c_int {
     let wait = stat::RECORDER.wait_begin(counted, site);
     let result = acquire(lock);
     match result {
-        0 => stat::RECORDER.acquired_after_wait(counted, wait),
+        0 => stat::RECORDER.acquired_after_wait(counted, wait, site.pc),
         // Refused at once: no wait at all.
         _ => drop(wait),
     }
     result
+}
+
+fn for_statistics(lock: &Spin) -> LockRef<'static> {
+    stat::at(ptr::from_ref(lock).addr(), LockKind::Spinlock)
 }
 
 /// Waits for one of glibc's, or one that is counted.
@@ -175,16 +180,17 @@ fn try_acquire(lock: &Spin) -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pthread_spin_trylock(lock: &Spin) -> c_int {
     let taken = if mode::spinlocks_halt() { lock.take_paravirtual() } else { lock.take() };
-    if taken {
-        return 0;
-    }
+    if taken { 0 } else { try_lock_slowly(lock) }
+}
+
+extern "C" fn try_lock_other(lock: &Spin, pc: usize, _: usize) -> c_int {
     let word = lock.word();
     if is_ours(word) && word & COUNTED == 0 {
         return if lock.try_lock::<Chosen>() { 0 } else { EBUSY };
     }
     let result = try_acquire(lock);
     if result == 0 && mode::get().counted() {
-        stat::RECORDER.acquired(stat::spinlock(ptr::from_ref(lock).addr()));
+        stat::RECORDER.acquired(for_statistics(lock), pc);
     }
     result
 }
@@ -192,11 +198,10 @@ pub(crate) extern "C" fn pthread_spin_trylock(lock: &Spin) -> c_int {
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.poundlock_spin_unlock")]
 pub(crate) extern "C" fn pthread_spin_unlock(lock: &Spin) -> c_int {
-    if lock.release() { 0 } else { unlock_other(lock) }
+    if lock.release() { 0 } else { unlock_slowly(lock) }
 }
 
-#[inline(never)]
-fn unlock_other(lock: &Spin) -> c_int {
+extern "C" fn unlock_other(lock: &Spin, pc: usize, sp: usize) -> c_int {
     let word = lock.word();
     if is_ours(word) && word & COUNTED == 0 {
         lock.unlock::<Chosen>();
@@ -204,7 +209,7 @@ fn unlock_other(lock: &Spin) -> c_int {
     }
     if mode::get().counted() {
         // Before the release: afterwards the lock may be gone.
-        stat::RECORDER.released(stat::spinlock(ptr::from_ref(lock).addr()));
+        stat::RECORDER.released(for_statistics(lock), CallSite { pc, sp });
     }
     if is_ours(word) {
         as_counted(lock).unlock::<Chosen>();

@@ -14,8 +14,8 @@ use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use poundlock_semarray as semarray;
 
-use crate::real;
 use crate::semarray::{result, semctl, semget_ours, semop, semtimedop};
+use crate::{block, mode, real};
 
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
@@ -26,7 +26,61 @@ const _: () = assert!(
 
 /// From here on calls are passed on to the next function of that name.
 pub(crate) fn start() {
-    NEXT.store(real::SYSCALL.address(), Relaxed);
+    let counted = mode::get().counted();
+    NEXT.store(if counted { counted_call as *mut c_void } else { real::SYSCALL.address() }, Relaxed);
+}
+
+/// In a process whose locks are counted: waits for futexes are those of locks that we know nothing of.
+/// Arguments and stack are those of [`syscall`].
+#[unsafe(naked)]
+unsafe extern "C" fn counted_call() {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "cmp rdi, {futex}",
+        "jne 3f",
+        "sub rsp, 56",
+        ".cfi_adjust_cfa_offset 56",
+        "mov qword ptr [rsp + 8], rdi",
+        "mov qword ptr [rsp + 16], rsi",
+        "mov qword ptr [rsp + 24], rdx",
+        "mov qword ptr [rsp + 32], rcx",
+        "mov qword ptr [rsp + 40], r8",
+        "mov qword ptr [rsp + 48], r9",
+        "mov r8, qword ptr [rsp + 56]",
+        "lea r9, [rsp + 64]",
+        "call {before}",
+        // The seventh argument, where a call finds it.
+        "mov rcx, qword ptr [rsp + 64]",
+        "mov qword ptr [rsp], rcx",
+        "mov rdi, qword ptr [rsp + 8]",
+        "mov rsi, qword ptr [rsp + 16]",
+        "mov rdx, qword ptr [rsp + 24]",
+        "mov rcx, qword ptr [rsp + 32]",
+        "mov r8, qword ptr [rsp + 40]",
+        "mov r9, qword ptr [rsp + 48]",
+        "test eax, eax",
+        "jz 2f",
+        "call qword ptr [rip + {real} + {found}]",
+        "mov qword ptr [rsp + 8], rax",
+        "mov rdi, rax",
+        "call {after}",
+        "mov rax, qword ptr [rsp + 8]",
+        "add rsp, 56",
+        ".cfi_adjust_cfa_offset -56",
+        "ret",
+        "2:",
+        ".cfi_adjust_cfa_offset 56",
+        "add rsp, 56",
+        ".cfi_adjust_cfa_offset -56",
+        "3:",
+        "jmp qword ptr [rip + {real} + {found}]",
+        ".cfi_endproc",
+        futex = const libc::SYS_futex,
+        before = sym block::before_futex,
+        after = sym block::after_futex,
+        real = sym real::SYSCALL,
+        found = const real::Real::FOUND,
+    )
 }
 
 /// Makes a system call.

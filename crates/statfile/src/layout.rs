@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! page 0        magic, version; otherwise zero for ever        (NULL-CHUNK)
-//! pages 1, 2    Header
-//! lock table    LockSlot   x lock_capacity                     32 bytes each
+//! pages 1 to 3  Header
+//! lock table    LockSlot   x lock_capacity                     64 bytes each
 //! by address    u32 x 4    x address_buckets                   lock indices, a hint
 //! stack table   StackSlot  x stack_capacity                    256 bytes each
 //! stack index   u32        x stack_index_size                  stack numbers, open addressing
@@ -41,6 +41,14 @@
 //! * RECYCLE. The thread that finds such an entry adds it to the record's `recycled` entry and starts it
 //!   anew; until then the reader does the same sum.
 //! * WAITED. A slot whose lock was ever waited for never changes its instance.
+//! * SAMPLED. Of the holds that nobody waited for, an entry times the first [`FIRST_HOLDS`], and of the later
+//!   ones those that chance picks, one in [`SAMPLE_ONE_IN`], whatever they turn out to be. A hold that
+//!   somebody waited for is not among them: it is in a [`SiteCell`] of the holder.
+//! * WAITING. [`LockSlot::waiting`] says at each moment how long all waits for the lock have lasted together
+//!   up to then: see [`waited_so_far`]. A holder of whom it is known that others wait for him takes what has
+//!   come since [`LockSlot::charged`] upon himself when he lets go; whoever acquires the lock next counts
+//!   what came in between as `handover`. So the waits of a lock are the sum of what its holders are charged
+//!   with, of its handovers, and of what is not settled yet.
 //! * STACKS. A stack slot is immutable once its `ready` is set, and the index names only such. So a stack has
 //!   one number; a second slot, made by a thread that lost the race for the index, is named by nobody.
 //! * EVENTS. A record's page of [`Events`] is added to by read-modify-writes, because a signal handler may
@@ -60,7 +68,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// The first eight bytes of a file.
 pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
 /// The version of this layout, at offset 8.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Where the version is.
 pub const VERSION_OFFSET: u64 = 8;
 /// The unit of allocation in the file.
@@ -68,9 +76,11 @@ pub const PAGE: u64 = 4096;
 /// Where the [`Header`] is.
 pub const HEADER_OFFSET: u64 = PAGE;
 /// Room for it.
-pub const HEADER_SIZE: u64 = 2 * PAGE;
+pub const HEADER_SIZE: u64 = 3 * PAGE;
+/// Where the lock table is.
+pub const LOCKS_OFFSET: u64 = HEADER_OFFSET + HEADER_SIZE;
 /// How many pages there can be before the arena.
-pub const BACKED_PAGES: usize = 1 << 14;
+pub const BACKED_PAGES: usize = 1 << 15;
 
 /// How many bits of a lock's word are the index.
 pub const INDEX_BITS: u32 = 20;
@@ -86,8 +96,9 @@ pub const FIRST_LOCK: u32 = 2;
 /// Entries in a chunk.
 pub const CHUNK_ENTRIES: u32 = 64;
 /// Directory entries inside a record's own page; a larger directory is a run of pages.
-pub const SMALL_DIRECTORY: usize = 944;
-/// Heads of site chains in a record's page of them.
+pub const SMALL_DIRECTORY: usize = 864;
+/// Heads of site chains in a record's first page of them; a later run of pages has a power of two times as
+/// many.
 pub const SITE_HEADS: usize = 1024;
 /// How many return addresses of a stack are kept.
 pub const MAX_FRAMES: usize = 30;
@@ -156,6 +167,13 @@ pub const fn word_of(index: u32, meta: u64) -> u32 {
     meta_generation(meta) << INDEX_BITS | index
 }
 
+/// The bucket of a lock at `address`, of this many; `None` if there are none.
+#[must_use]
+pub const fn bucket_of(address: u64, buckets: u32) -> Option<u64> {
+    let hash = (address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    if buckets == 0 { None } else { Some(hash & (buckets as u64 - 1)) }
+}
+
 /// One moment on both clocks.
 #[repr(C)]
 #[derive(Debug, Default)]
@@ -166,7 +184,7 @@ pub struct ClockPair {
     pub ns: AtomicU64,
 }
 
-/// Pages 1 and 2.
+/// Pages 1 to 3.
 #[repr(C)]
 pub struct Header {
     /// 1 once everything else is in place.
@@ -177,6 +195,11 @@ pub struct Header {
     pub clock: AtomicU32,
     /// How many of `later` were written; the last one is at `(count - 1) % 2`.
     pub later_count: AtomicU32,
+    /// Nanoseconds in a tick, times 2^32: for the buckets of [`SiteCell`]s.
+    pub tick_ns: AtomicU64,
+    /// Of as many acquisitions one is timed: [`SAMPLE_ONE_IN`].
+    pub sample_one_in: AtomicU32,
+    _pad: u32,
     /// When recording began.
     pub start: ClockPair,
     /// Later moments, for the rate. Written in turn, so that one is whole at any time.
@@ -299,7 +322,7 @@ impl<const N: usize> Bytes<N> {
 }
 
 /// A lock's place in the lock table.
-#[repr(C)]
+#[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct LockSlot {
     /// State, kind and generation: see [`meta`].
@@ -310,10 +333,69 @@ pub struct LockSlot {
     pub stack: AtomicU32,
     /// The next slot on the free list.
     pub next: AtomicU32,
-    /// 1 once somebody has waited for it.
+    /// [`WAITED`] once somebody has waited for it, and [`MARKED`] while the waits are not settled.
     pub waited: AtomicU32,
     /// 1 while on the free list.
     pub listed: AtomicU32,
+    /// How many wait, and since when: see [`waited_so_far`]. Of a readers-writer lock, in the slot of its
+    /// writers, for both.
+    pub waiting: AtomicU64,
+    /// The part of [`waited_so_far`] that is settled: somebody has been charged with it. Of a condition
+    /// variable: the word of the mutex of its last wait.
+    pub charged: AtomicU64,
+    /// When the first of those who wait began to, in ticks.
+    pub first_wait: AtomicU64,
+    /// How long, in [`WAITING_TICKS`], threads have waited while nobody had the lock that could be charged.
+    pub handover: AtomicU64,
+}
+
+/// In [`LockSlot::waited`]: somebody has.
+pub const WAITED: u32 = 1;
+/// In [`LockSlot::waited`]: somebody waits, or has waited since [`LockSlot::charged`]. While it is not set,
+/// all is settled.
+pub const MARKED: u32 = 2;
+
+/// Bits of [`LockSlot::waiting`] that count those who wait: fewer than 2^16 at once.
+pub const WAITING_BITS: u32 = 16;
+/// The unit of its other bits, as a power of two of ticks.
+pub const WAITING_TICKS: u32 = 6;
+
+/// What a wait that begins at `now` adds to [`LockSlot::waiting`], and what one that ends at `now` takes
+/// away.
+#[inline]
+#[must_use]
+pub const fn waiting_since(now: u64) -> u64 {
+    (now >> WAITING_TICKS) << WAITING_BITS | 1
+}
+
+/// How many wait.
+#[inline]
+#[must_use]
+pub const fn waiting_count(waiting: u64) -> u64 {
+    waiting & ((1 << WAITING_BITS) - 1)
+}
+
+/// How long all waits have lasted together, up to `now`, those that go on included. In units of
+/// 2^[`WAITING_TICKS`] ticks and modulo 2^(64 - [`WAITING_BITS`]): only differences mean anything, which
+/// [`waited_since`] takes.
+///
+/// If `b` are the moments at which waits began and `e` those at which they ended, the upper bits are the sum
+/// of the `b` less that of the `e`, and the sum of all waits up to `now` is `now` times the number of those
+/// that go on, less the upper bits.
+#[inline]
+#[must_use]
+pub const fn waited_so_far(waiting: u64, now: u64) -> u64 {
+    let sum = waiting >> WAITING_BITS;
+    waiting_count(waiting).wrapping_mul(now >> WAITING_TICKS).wrapping_sub(sum) & (u64::MAX >> WAITING_BITS)
+}
+
+/// From one [`waited_so_far`] to a later one. One that seems to be earlier, which clocks that differ by a
+/// hair can bring about, is 0.
+#[inline]
+#[must_use]
+pub const fn waited_since(before: u64, after: u64) -> u64 {
+    let passed = after.wrapping_sub(before) & (u64::MAX >> WAITING_BITS);
+    if passed > u64::MAX >> (WAITING_BITS + 1) { 0 } else { passed }
 }
 
 /// A stack.
@@ -368,27 +450,41 @@ pub struct ArraySlot {
     _room: u64,
 }
 
-/// What one thread record knows about one lock.
+/// What one thread record knows about one lock, but for its waits, which are in [`SiteCell`]s.
+///
+/// Of a condition variable `hold_total` counts signals, `hold_squares` broadcasts, and `hold_max` those of
+/// both that were sent while the sender had the mutex.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Entry {
-    /// Acquisitions.
+    /// Acquisitions. Of what is not acquired: calls that did not wait.
     pub acquisitions: AtomicU64,
-    /// When the present hold began; 0 if there is none.
+    /// When the present hold began; 0 if there is none, [`HELD_UNTIMED`] if that was not looked at.
     pub hold_start: AtomicU64,
-    /// Ticks held.
+    /// The return address of the call that acquired it last; 0 if unknown.
+    pub site: AtomicU64,
+    /// Ticks held, of the picked holds: see SAMPLED.
     pub hold_total: AtomicU64,
-    /// The longest hold in ticks.
+    /// The sum of their squares, as the bits of an `f64`.
+    pub hold_squares: AtomicU64,
+    /// The longest hold that was timed, in ticks.
     pub hold_max: AtomicU64,
-    /// Waits.
-    pub contended: AtomicU64,
-    /// Ticks waited.
-    pub wait_total: AtomicU64,
-    /// The longest wait in ticks.
-    pub wait_max: AtomicU64,
+    /// How many holds were timed: of the first ones in the low [`FIRST_BITS`] bits, of the picked ones above.
+    pub samples: AtomicU32,
+    /// The ticks of the first ones, as the bits of an `f32`.
+    pub first_total: AtomicU32,
     /// Whose figures these are: see [`tag`]. In [`Record::overflow`]: the address of the lock being held.
     pub tag: AtomicU64,
 }
+
+/// [`Entry::hold_start`] of a hold that is not timed.
+pub const HELD_UNTIMED: u64 = 1;
+/// How many holds an entry times before chance picks them.
+pub const FIRST_HOLDS: u64 = 8;
+/// Bits of [`Entry::samples`] that count the first ones.
+pub const FIRST_BITS: u32 = 4;
+/// Of as many later holds one is picked.
+pub const SAMPLE_ONE_IN: u32 = 32;
 
 /// A thread's page: what its fast path needs, then its small directory.
 #[repr(C, align(4096))]
@@ -401,10 +497,16 @@ pub struct Record {
     pub directory_len: AtomicU32,
     /// As in the header.
     pub clock: AtomicU32,
-    /// When the thread last let go of a lock.
+    /// When the thread last looked at the clock.
     pub last_seen: AtomicU64,
+    /// Acquisitions until chance picks one: see SAMPLED.
+    pub until_sample: AtomicU32,
+    /// The thread that has the record, or had it last.
+    pub tid: AtomicU32,
     /// The directory's offset in the file.
     pub directory_offset: AtomicU64,
+    /// Where chance comes from.
+    pub random: AtomicU64,
     /// The page of this record.
     pub page: AtomicU32,
     /// 1 while the thread is in the recorder's slow paths.
@@ -429,28 +531,47 @@ pub struct Record {
     pub site_next: AtomicU64,
     /// End of the page that it lies in.
     pub site_end: AtomicU64,
-    /// The page with the heads of the site chains; 0 if there is none yet.
+    /// The first page of the heads of the site chains; 0 if there is none yet.
     pub site_heads: AtomicU32,
+    /// How many heads there are, as a power of two.
+    pub site_heads_bits: AtomicU32,
+    /// The record's last page of cells; 0 if there is none yet.
+    pub site_page: AtomicU32,
     /// How many sites this record has.
     pub site_count: AtomicU32,
     /// The page of this record's [`Events`]; 0 if there is none yet.
     pub events: AtomicU32,
-    _pad: u32,
+    /// The tag of the condition variable that the thread last waited for, if it was woken,
+    pub woken_by: AtomicU64,
+    /// that of the mutex with which it did,
+    pub woken_with: AtomicU64,
+    /// and how often it had acquired that when the wait was over.
+    pub woken_at: AtomicU64,
+    /// How many waits began, and have not ended, inside of the one that is shown.
+    pub nested: AtomicU32,
+    _unused: u32,
+    _pad: [u64; 5],
+    /// Waits that found no room for a cell.
+    pub others: SiteCell,
     /// Sums over earlier lock instances: see RECYCLE.
     pub recycled: Entry,
     /// Sums over the locks that found no room.
     pub overflow: Entry,
-    _room: [u64; 8],
     /// Chunk pages, while `directory_len` is no more than this.
     pub small_directory: [AtomicU32; SMALL_DIRECTORY],
 }
 
-/// One place from which the holders of a record waited for one lock; also remembers how to recognise the
-/// place again without unwinding.
+/// What a [`SiteCell`] is about.
+pub const ROLE_WAIT: u32 = 0;
+/// The cell counts holds that others waited for; `stack` is that of the release.
+pub const ROLE_HOLD: u32 = 1;
+
+/// One place from which the holders of a record waited for one lock, or let go of it while others waited;
+/// also remembers how to recognise the place again without unwinding.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct SiteCell {
-    /// The next cell in the chain, as offset / 128; 0 ends it.
+    /// The next cell in the chain, as offset / [`SITE_SIZE`]; 0 ends it.
     pub next: AtomicU32,
     /// The stack.
     pub stack: AtomicU32,
@@ -460,15 +581,44 @@ pub struct SiteCell {
     pub pc: AtomicU64,
     /// The stack pointer there, last time.
     pub sp: AtomicU64,
-    /// Waits.
-    pub contended: AtomicU64,
-    /// Ticks waited.
-    pub wait_total: AtomicU64,
+    /// Waits, or holds.
+    pub count: AtomicU64,
+    /// Ticks that they took.
+    pub total: AtomicU64,
+    /// The longest of them in ticks.
+    pub max: AtomicU64,
+    /// How long others waited for these holds, in 2^[`WAITING_TICKS`] ticks.
+    pub charged: AtomicU64,
+    /// Of holds: the return address of the call that acquired the lock; 0 if unknown.
+    pub acquired: AtomicU64,
+    /// [`ROLE_WAIT`] or [`ROLE_HOLD`].
+    pub role: AtomicU32,
+    /// Waits that ended because their time was up. Of holds: those of which only the end was timed, from the
+    /// moment at which somebody began to wait.
+    pub timeouts: AtomicU32,
+    /// Waits for a condition variable after which the same thread waited again, with the mutex in its hands
+    /// all the while.
+    pub vain: AtomicU32,
     /// How many of `words` are filled.
     pub words_len: AtomicU32,
+    /// In the first cell of a page: the record's page of cells before this one, 0 if it is the first.
+    pub page: AtomicU32,
     /// Where the return address of each outer frame was found, in words above `sp`.
     pub words: [AtomicU16; MAX_FRAMES],
-    _pad: [u64; 1],
+    /// How many fell into each [`site_bucket`].
+    pub buckets: [AtomicU32; SITE_BUCKETS],
+}
+
+/// Buckets of a cell.
+pub const SITE_BUCKETS: usize = 26;
+/// Durations below the double of this power of two of nanoseconds are in a cell's first bucket.
+pub const SITE_BUCKET_SHIFT: usize = 8;
+
+/// The bucket of a cell for a duration: the first one has all below 512 ns, the last all from 8.6 s on.
+#[must_use]
+pub const fn site_bucket(ns: u64) -> usize {
+    let bucket = bucket(ns).saturating_sub(SITE_BUCKET_SHIFT);
+    if bucket < SITE_BUCKETS { bucket } else { SITE_BUCKETS - 1 }
 }
 
 /// What happened to the holders of a record, other than to one lock. The numbers are the writer's and the
@@ -504,11 +654,13 @@ pub const fn bucket(ns: u64) -> usize {
 }
 
 /// Bytes per [`SiteCell`], which its index counts in.
-pub const SITE_SIZE: u64 = 128;
+pub const SITE_SIZE: u64 = 256;
 
 const _: () = {
     assert!(size_of::<Header>() <= HEADER_SIZE as usize);
-    assert!(size_of::<LockSlot>() == 32);
+    assert!(size_of::<LockSlot>() == 64);
+    // So a record's directory is never longer than the table.
+    assert!(size_of::<LockSlot>() * CHUNK_ENTRIES as usize == PAGE as usize);
     assert!(size_of::<StackSlot>() == 256);
     assert!(size_of::<ModuleSlot>() == 512);
     assert!(size_of::<ArraySlot>() == 128);
@@ -519,7 +671,11 @@ const _: () = {
     assert!(bucket(u64::MAX) == BUCKETS - 1);
     // One line for all that the fast path reads of a record.
     assert!(offset_of!(Record, directory_offset) < 64);
-    assert!(offset_of!(Record, recycled) % 64 == 0 && offset_of!(Record, overflow) % 64 == 0);
+    assert!(
+        offset_of!(Record, others) % 64 == 0
+            && offset_of!(Record, recycled) % 64 == 0
+            && offset_of!(Record, overflow) % 64 == 0
+    );
     assert!(offset_of!(Record, small_directory) + 4 * SMALL_DIRECTORY == PAGE as usize);
     // NULL-CHUNK: magic and version end before the tag of the first entry that page 0 would hold.
     assert!(VERSION_OFFSET as usize + 4 <= offset_of!(Entry, tag));

@@ -6,12 +6,14 @@
 //! holds about it at every moment, is in [`layout`].
 
 pub mod layout;
+mod live;
 mod reader;
 mod snapshot;
 pub mod writer;
 
-pub use reader::read;
+pub use live::{Live, LiveHold, LiveLock, LiveThread, LiveWait};
+pub use reader::{Locks, read, read_apart};
 pub use snapshot::{
-    ArrayEnd, ArrayStats, Durations, Error, EventCount, LockKind, LockStats, Module, Site, Snapshot,
-    Uncounted,
+    ArrayEnd, ArrayStats, Durations, Error, EventCount, Hold, HoldNow, Holder, LockKind, LockStats, Module,
+    Site, Snapshot, ThreadStats, Uncounted, WaitNow,
 };

@@ -10,12 +10,14 @@ use std::fs::File;
 use std::mem::{offset_of, size_of};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::layout::{
     self, ArraySlot, Entry, Events, Header, LockSlot, ModuleSlot, PAGE, Record, SiteCell, StackSlot,
 };
 use crate::snapshot::{
-    ArrayEnd, ArrayStats, Durations, Error, EventCount, LockKind, LockStats, Module, Site, Snapshot,
+    ArrayEnd, ArrayStats, Durations, Error, EventCount, Hold, HoldNow, Holder, LockKind, LockStats, Module,
+    Site, Snapshot, ThreadStats, WaitNow,
 };
 
 /// Reads the statistics file at `path`. `now_ns` is `CLOCK_MONOTONIC` at the end of the run: the end of those
@@ -24,7 +26,37 @@ use crate::snapshot::{
 /// # Errors
 /// If the file cannot be read, is none of ours, or has a header that contradicts itself.
 pub fn read(path: &Path, now_ns: u64) -> Result<Snapshot, Error> {
+    let mut locks: Vec<LockStats> = Vec::new();
+    let (mut snapshot, of_file) = read_apart(path, now_ns)?;
+    of_file.each(|lock| locks.push(lock));
+    locks.sort_by_key(|l| {
+        (std::cmp::Reverse((l.wait_total_ns, l.contended, l.acquisitions, l.hold_total_ns)), l.address)
+    });
+    snapshot.locks = locks;
+    Ok(snapshot)
+}
+
+/// As [`read`], with the locks apart: of a million of them there is no need that all are in memory at once.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_apart(path: &Path, now_ns: u64) -> Result<(Snapshot, Locks), Error> {
     Reader::open(path)?.snapshot(now_ns)
+}
+
+/// The locks of a file.
+pub struct Locks {
+    reader: Reader,
+    sums: Sums,
+    stacks: Vec<Arc<[u64]>>,
+    clock: Clock,
+}
+
+impl Locks {
+    /// Calls `each` with one after the other, in no order.
+    pub fn each(mut self, each: impl FnMut(LockStats)) {
+        self.reader.finish_locks(&mut self.sums, &self.stacks, &self.clock, each);
+    }
 }
 
 /// Bytes copied from the file, read by field.
@@ -61,6 +93,11 @@ impl Clock {
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
+    fn ticks(&self, ns: u64) -> u64 {
+        let ticks = u128::from(ns) * u128::from(self.ticks) / u128::from(self.ns.max(1));
+        u64::try_from(ticks).unwrap_or(u64::MAX)
+    }
+
     fn moment(&self, ticks: u64) -> u64 {
         match ticks.checked_sub(self.start_ticks) {
             Some(after) => self.start_ns.saturating_add(self.span(after)),
@@ -69,31 +106,91 @@ impl Clock {
     }
 }
 
-/// Sums, in ticks.
+/// What entries say, in ticks.
 #[derive(Default, Clone)]
 struct Sum {
     acquisitions: u64,
-    contended: u64,
-    wait_total: u64,
-    wait_max: u64,
-    hold_total: u64,
+    /// Holds that go on.
+    held: u64,
+    first: u64,
+    first_total: f64,
+    picked: u64,
+    picked_total: u64,
+    picked_squares: f64,
     hold_max: u64,
+    /// The sums of `hold_squares` and `hold_max` as they are, for condition variables.
+    counts: [u64; 2],
 }
 
 impl Sum {
     fn add(&mut self, block: &Block, at: usize) {
         let field = |offset| block.u64(at + offset);
-        let plus = |sum: &mut u64, offset| *sum = sum.saturating_add(field(offset));
-        plus(&mut self.acquisitions, offset_of!(Entry, acquisitions));
-        plus(&mut self.contended, offset_of!(Entry, contended));
-        plus(&mut self.wait_total, offset_of!(Entry, wait_total));
-        plus(&mut self.hold_total, offset_of!(Entry, hold_total));
-        self.wait_max = self.wait_max.max(field(offset_of!(Entry, wait_max)));
+        let plus = |sum: &mut u64, amount: u64| *sum = sum.saturating_add(amount);
+        let finite = |sum: f64| if sum.is_finite() && sum >= 0.0 { sum } else { 0.0 };
+        plus(&mut self.acquisitions, field(offset_of!(Entry, acquisitions)));
+        plus(&mut self.held, u64::from(field(offset_of!(Entry, hold_start)) != 0));
+        let samples = block.u32(at + offset_of!(Entry, samples));
+        plus(&mut self.first, u64::from(samples & ((1 << layout::FIRST_BITS) - 1)));
+        plus(&mut self.picked, u64::from(samples >> layout::FIRST_BITS));
+        self.first_total += finite(f32::from_bits(block.u32(at + offset_of!(Entry, first_total))).into());
+        plus(&mut self.picked_total, field(offset_of!(Entry, hold_total)));
+        self.picked_squares += finite(f64::from_bits(field(offset_of!(Entry, hold_squares))));
         self.hold_max = self.hold_max.max(field(offset_of!(Entry, hold_max)));
+        plus(&mut self.counts[0], field(offset_of!(Entry, hold_squares)));
+        plus(&mut self.counts[1], field(offset_of!(Entry, hold_max)));
     }
+}
 
-    fn is_empty(&self) -> bool {
-        self.acquisitions == 0 && self.contended == 0
+/// What cells of one sort say, in ticks.
+#[derive(Default, Clone)]
+struct Waits {
+    count: u64,
+    total: u64,
+    max: u64,
+    charged: u64,
+    timeouts: u64,
+    vain: u64,
+}
+
+impl Waits {
+    fn add(&mut self, other: &Waits) {
+        let plus = |sum: &mut u64, amount: u64| *sum = sum.saturating_add(amount);
+        plus(&mut self.count, other.count);
+        plus(&mut self.total, other.total);
+        plus(&mut self.charged, other.charged);
+        plus(&mut self.timeouts, other.timeouts);
+        plus(&mut self.vain, other.vain);
+        self.max = self.max.max(other.max);
+    }
+}
+
+/// What there is of a lock that somebody waited for.
+#[derive(Default)]
+struct Contention {
+    waits: Waits,
+    buckets: [u64; layout::SITE_BUCKETS],
+    holds: Waits,
+    hold_buckets: [u64; layout::SITE_BUCKETS],
+    /// By stack.
+    sites: HashMap<u32, Waits>,
+    /// By the return address of the acquisition and the stack of the release.
+    holders: HashMap<(u64, u32), Waits>,
+}
+
+impl Contention {
+    fn add(&mut self, cell: &Cell) {
+        let (sum, buckets, part) = if cell.role == layout::ROLE_HOLD {
+            let part = self.holders.entry((cell.acquired, cell.stack)).or_default();
+            (&mut self.holds, &mut self.hold_buckets, part)
+        } else {
+            let part = self.sites.entry(cell.stack).or_default();
+            (&mut self.waits, &mut self.buckets, part)
+        };
+        sum.add(&cell.waits);
+        part.add(&cell.waits);
+        for (sum, count) in buckets.iter_mut().zip(cell.buckets) {
+            *sum = sum.saturating_add(count.into());
+        }
     }
 }
 
@@ -105,35 +202,75 @@ struct Lock {
     address: u64,
     kind: LockKind,
     stack: u32,
+    handover: u64,
+    /// Who waits, and what of that is settled.
+    waiting: u64,
+    charged: u64,
     sum: Sum,
-    /// By stack: waits, ticks.
-    sites: HashMap<u32, (u64, u64)>,
 }
 
 impl Lock {
-    fn add_site(&mut self, stack: u32, contended: u64, ticks: u64) {
-        let site = self.sites.entry(stack).or_default();
-        site.0 = site.0.saturating_add(contended);
-        site.1 = site.1.saturating_add(ticks);
+    fn is_used(&self) -> bool {
+        let signals = self.kind == LockKind::Condition && self.sum.picked_total | self.sum.counts[0] != 0;
+        self.sum.acquisitions != 0 || signals
     }
 }
 
-/// A thread record that a thread held at the end.
-struct Live {
+/// A [`SiteCell`].
+struct Cell {
+    role: u32,
+    stack: u32,
+    acquired: u64,
+    waits: Waits,
+    buckets: [u32; layout::SITE_BUCKETS],
+}
+
+impl Cell {
+    fn read(block: &Block, at: usize) -> Cell {
+        Cell {
+            role: block.u32(at + offset_of!(SiteCell, role)),
+            stack: block.u32(at + offset_of!(SiteCell, stack)),
+            acquired: block.u64(at + offset_of!(SiteCell, acquired)),
+            waits: Waits {
+                count: block.u64(at + offset_of!(SiteCell, count)),
+                total: block.u64(at + offset_of!(SiteCell, total)),
+                max: block.u64(at + offset_of!(SiteCell, max)),
+                charged: block.u64(at + offset_of!(SiteCell, charged)),
+                timeouts: block.u32(at + offset_of!(SiteCell, timeouts)).into(),
+                vain: block.u32(at + offset_of!(SiteCell, vain)).into(),
+            },
+            buckets: std::array::from_fn(|n| block.u32(at + offset_of!(SiteCell, buckets) + 4 * n)),
+        }
+    }
+}
+
+/// A thread record.
+#[derive(Default)]
+struct Thread {
+    tid: u32,
+    lives: bool,
     started: u64,
     last_seen: u64,
     wait_began: u64,
     wait_tag: u64,
     wait_stack: u32,
+    waited: Waits,
+    /// By tag: since when, and the return address of the acquisition.
+    holds: Vec<(u64, u64, u64)>,
 }
 
 /// Everything under way to becoming a snapshot.
 struct Sums {
     /// By index in the lock table; [`layout::OVERFLOW`] has its place there.
     locks: Vec<Lock>,
+    /// The cells in use, by the index of their lock: where they are, as offset / [`layout::SITE_SIZE`].
+    cells: Vec<(u32, u32)>,
+    /// Further ones that are not in the file as such.
+    others: Vec<(u32, Cell)>,
     recycled: Sum,
-    live: Vec<Live>,
-    /// Pages and sites already counted: a damaged file may name one twice.
+    threads: Vec<Thread>,
+    dropped_waits: u64,
+    /// Pages already counted: a damaged file may name one twice.
     seen: HashSet<u64>,
     events: Vec<EventCount>,
     durations: Vec<Durations>,
@@ -144,6 +281,43 @@ impl Sums {
     fn lock(&mut self, tag: u64) -> Option<&mut Lock> {
         let index = (tag >> 32) as u32 & layout::INDEX_MASK;
         self.locks.get_mut(index as usize).filter(|lock| lock.tag == tag && tag != 0)
+    }
+
+    /// Charges the waits that go on at `now` to those who hold what is waited for, by tag and place of the
+    /// acquisition; to nobody, if nobody does.
+    fn charge_holders(&mut self, holds: &[(u64, u64)], now: u64) {
+        // By the address that has the account.
+        let mut holders: HashMap<u64, (u32, u64)> = HashMap::new();
+        for &(tag, acquired) in holds {
+            let index = self.index(tag);
+            let lock = &self.locks[index as usize];
+            let reads = matches!(lock.kind, LockKind::RwReaders | LockKind::SharedRwReaders);
+            let beyond = if reads { LockKind::WRITERS as u64 } else { 0 };
+            holders.entry(lock.address.saturating_add(beyond)).or_insert((index, acquired));
+        }
+        for lock in self.locks.iter_mut().filter(|lock| layout::waiting_count(lock.waiting) != 0) {
+            let charged = layout::waited_since(lock.charged, layout::waited_so_far(lock.waiting, now));
+            let Some(&(index, acquired)) = holders.get(&lock.address) else {
+                lock.handover = lock.handover.saturating_add(charged);
+                continue;
+            };
+            let cell = Cell {
+                role: layout::ROLE_HOLD,
+                stack: 0,
+                acquired,
+                waits: Waits { charged, ..Waits::default() },
+                buckets: [0; layout::SITE_BUCKETS],
+            };
+            self.others.push((index, cell));
+        }
+    }
+
+    /// The index of the lock with this tag. That of those counted together, if its slot has changed its
+    /// instance behind the reader's back, or is damaged.
+    fn index(&self, tag: u64) -> u32 {
+        let index = (tag >> 32) as u32 & layout::INDEX_MASK;
+        let is_it = self.locks.get(index as usize).is_some_and(|lock| lock.tag == tag && tag != 0);
+        if is_it { index } else { layout::OVERFLOW }
     }
 }
 
@@ -185,17 +359,30 @@ impl Reader {
         if offset.checked_add(len)? > self.size {
             return None;
         }
-        let mut bytes = vec![0; usize::try_from(len).ok()?];
+        let mut block = Block(vec![0; usize::try_from(len).ok()?]);
+        self.fill(&mut block, offset)?;
+        Some(block)
+    }
+
+    /// The same, into a block that there is.
+    fn fill(&self, block: &mut Block, offset: u64) -> Option<()> {
+        let bytes = &mut block.0;
+        if offset.checked_add(bytes.len() as u64)? > self.size {
+            return None;
+        }
         let mut done = 0;
         while done < bytes.len() {
             match self.file.read_at(&mut bytes[done..], offset + done as u64) {
-                Ok(0) => break,
+                Ok(0) => {
+                    bytes[done..].fill(0);
+                    break;
+                }
                 Ok(n) => done += n,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(_) => return None,
             }
         }
-        Some(Block(bytes))
+        Some(())
     }
 
     /// The used part of a table: `used` slots of `slot` bytes, at most `limit` of them.
@@ -207,47 +394,51 @@ impl Reader {
         Ok((block, count))
     }
 
-    fn snapshot(&self, now_ns: u64) -> Result<Snapshot, Error> {
+    fn snapshot(self, now_ns: u64) -> Result<(Snapshot, Locks), Error> {
         let header = &self.header;
         let clock = self.clock();
         let mut sums = self.lock_table()?;
         self.records(&mut sums);
 
         let end_ns = self.end_ns(&sums, &clock, now_ns);
+        let stacks = self.stacks()?;
         let mut thread_time_ns = clock.span(header.u64(offset_of!(Header, ended_ticks)));
-        for live in std::mem::take(&mut sums.live) {
-            let lived = end_ns.saturating_sub(clock.moment(live.started));
-            thread_time_ns = thread_time_ns.saturating_add(lived);
-            if live.wait_began != 0
-                && let Some(lock) = sums.lock(live.wait_tag)
-            {
-                // Back into ticks, so that there is one way out of them.
-                let ns = end_ns.saturating_sub(clock.moment(live.wait_began));
-                let ticks = u128::from(ns) * u128::from(clock.ticks) / u128::from(clock.ns.max(1));
-                let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
-                lock.sum.contended = lock.sum.contended.saturating_add(1);
-                lock.sum.wait_total = lock.sum.wait_total.saturating_add(ticks);
-                lock.sum.wait_max = lock.sum.wait_max.max(ticks);
-                if live.wait_stack != 0 {
-                    lock.add_site(live.wait_stack, 1, ticks);
-                }
+        let (mut records, mut holds) = (Vec::new(), Vec::new());
+        let mut threads = std::mem::take(&mut sums.threads);
+        threads.sort_by_key(|thread| thread.started);
+        for thread in threads {
+            if thread.lives {
+                let lived = end_ns.saturating_sub(clock.moment(thread.started));
+                thread_time_ns = thread_time_ns.saturating_add(lived);
             }
+            let ticks = match thread.wait_began {
+                0 => 0,
+                // Back into ticks, so that there is one way out of them.
+                began => clock.ticks(end_ns.saturating_sub(clock.moment(began))),
+            };
+            let going_on = u64::from(thread.lives && thread.wait_began != 0);
+            if going_on != 0 {
+                let cell = Cell {
+                    role: layout::ROLE_WAIT,
+                    stack: thread.wait_stack,
+                    acquired: 0,
+                    waits: Waits { count: 1, total: ticks, max: ticks, ..Waits::default() },
+                    buckets: [0; layout::SITE_BUCKETS],
+                };
+                sums.others.push((sums.index(thread.wait_tag), cell));
+            }
+            if thread.lives {
+                holds.extend(thread.holds.iter().map(|&(tag, _, acquired)| (tag, acquired)));
+            }
+            records.push(self.finish_thread(&thread, &sums, &stacks, &clock, (going_on, ticks)));
         }
 
-        let stacks = self.stacks()?;
-        let recycled = Lock { kind: LockKind::Recycled, sum: sums.recycled, ..Lock::default() };
-        let mut locks: Vec<LockStats> = sums
-            .locks
-            .into_iter()
-            .chain([recycled])
-            .filter(|lock| !lock.sum.is_empty())
-            .map(|lock| finish(lock, &stacks, &clock))
-            .collect();
-        locks.sort_by_key(|l| {
-            (std::cmp::Reverse((l.wait_total_ns, l.contended, l.acquisitions, l.hold_total_ns)), l.address)
-        });
+        sums.charge_holders(
+            &holds,
+            clock.start_ticks.saturating_add(clock.ticks(end_ns.saturating_sub(clock.start_ns))),
+        );
 
-        Ok(Snapshot {
+        let snapshot = Snapshot {
             pid: header.u32(offset_of!(Header, pid)),
             lock: header.text(
                 offset_of!(Header, lock_name),
@@ -264,16 +455,20 @@ impl Reader {
             threads: header.u32(offset_of!(Header, threads)),
             started: header.u32(offset_of!(Header, started)),
             thread_time_ns,
-            locks,
+            locks: Vec::new(),
             modules: self.modules()?,
             dropped_locks: header.u64(offset_of!(Header, overflow_locks)),
+            dropped_waits: sums.dropped_waits,
+            sample_one_in: header.u32(offset_of!(Header, sample_one_in)),
+            records,
             lost_events: header.u64(offset_of!(Header, lost_events)),
-            events: sums.events,
-            durations: sums.durations,
+            events: std::mem::take(&mut sums.events),
+            durations: std::mem::take(&mut sums.durations),
             uncounted: sums.uncounted,
             arrays: self.arrays()?,
             dropped_arrays: header.u32(offset_of!(Header, arrays_dropped)) != 0,
-        })
+        };
+        Ok((snapshot, Locks { reader: self, sums, stacks, clock }))
     }
 
     fn clock(&self) -> Clock {
@@ -298,10 +493,11 @@ impl Reader {
         if said != 0 {
             return said.min(now_ns);
         }
-        if sums.live.iter().any(|live| live.wait_began != 0) {
+        let live = || sums.threads.iter().filter(|thread| thread.lives);
+        if live().any(|thread| thread.wait_began != 0) {
             return now_ns;
         }
-        let seen = sums.live.iter().map(|live| live.last_seen.max(live.started)).max().unwrap_or(0);
+        let seen = live().map(|thread| thread.last_seen.max(thread.started)).max().unwrap_or(0);
         let later =
             (0..2).map(|i| self.header.u64(offset_of!(Header, later) + 16 * i + 8)).max().unwrap_or(0);
         clock.moment(seen).max(later).min(now_ns)
@@ -310,21 +506,35 @@ impl Reader {
     fn lock_table(&self) -> Result<Sums, Error> {
         let used = self.header.u32(offset_of!(Header, next_lock));
         let limit = self.header.u32(offset_of!(Header, lock_capacity)).min(layout::INDEX_MASK + 1);
-        let (table, count) =
-            self.table(offset_of!(Header, lock_offset), used, limit, size_of::<LockSlot>())?;
+        let count = used.min(limit) as usize;
+        let offset = self.header.u64(offset_of!(Header, lock_offset));
         let mut locks: Vec<Lock> = Vec::new();
         locks.resize_with(count.max(layout::FIRST_LOCK as usize), Lock::default);
-        for (index, lock) in locks.iter_mut().enumerate().take(count).skip(layout::FIRST_LOCK as usize) {
-            let at = index * size_of::<LockSlot>();
-            let meta = table.u64(at + offset_of!(LockSlot, meta));
-            if layout::meta_state(meta) != layout::LIVE && layout::meta_state(meta) != layout::DEAD {
-                continue;
+        const AT_ONCE: usize = 1 << 12;
+        for first in (0..count).step_by(AT_ONCE) {
+            let here = AT_ONCE.min(count - first);
+            let table = self
+                .block(
+                    offset.saturating_add((first * size_of::<LockSlot>()) as u64),
+                    (here * size_of::<LockSlot>()) as u64,
+                )
+                .ok_or(Error::Corrupt("a table lies outside of the file"))?;
+            for (n, lock) in locks[first..first + here].iter_mut().enumerate() {
+                let (index, at) = (first + n, n * size_of::<LockSlot>());
+                let meta = table.u64(at + offset_of!(LockSlot, meta));
+                let state = layout::meta_state(meta);
+                if index < layout::FIRST_LOCK as usize || (state != layout::LIVE && state != layout::DEAD) {
+                    continue;
+                }
+                let address = table.u64(at + offset_of!(LockSlot, address));
+                lock.tag = layout::tag(layout::word_of(index as u32, meta), address);
+                lock.address = address;
+                lock.kind = LockKind::from_byte(layout::meta_kind(meta));
+                lock.stack = table.u32(at + offset_of!(LockSlot, stack));
+                lock.handover = table.u64(at + offset_of!(LockSlot, handover));
+                lock.waiting = table.u64(at + offset_of!(LockSlot, waiting));
+                lock.charged = table.u64(at + offset_of!(LockSlot, charged));
             }
-            let address = table.u64(at + offset_of!(LockSlot, address));
-            lock.tag = layout::tag(layout::word_of(index as u32, meta), address);
-            lock.address = address;
-            lock.kind = LockKind::from_byte(layout::meta_kind(meta));
-            lock.stack = table.u32(at + offset_of!(LockSlot, stack));
         }
         let overflow = &mut locks[layout::OVERFLOW as usize];
         overflow.tag = layout::tag(layout::OVERFLOW, 0);
@@ -332,7 +542,10 @@ impl Reader {
         Ok(Sums {
             locks,
             recycled: Sum::default(),
-            live: Vec::new(),
+            cells: Vec::new(),
+            others: Vec::new(),
+            threads: Vec::new(),
+            dropped_waits: 0,
             seen: HashSet::new(),
             events: Vec::new(),
             durations: Vec::new(),
@@ -352,23 +565,25 @@ impl Reader {
     fn record(&self, record: &Block, sums: &mut Sums) {
         sums.recycled.add(record, offset_of!(Record, recycled));
         sums.locks[layout::OVERFLOW as usize].sum.add(record, offset_of!(Record, overflow));
-        self.chunks(record, sums);
-        self.sites(record, sums);
+        let site = record.u64(offset_of!(Record, wait_site));
+        let stack = if site == 0 { None } else { self.block(site, layout::SITE_SIZE) };
+        let mut thread = Thread {
+            tid: record.u32(offset_of!(Record, tid)),
+            lives: record.u32(offset_of!(Record, state)) == layout::HELD,
+            started: record.u64(offset_of!(Record, started)),
+            last_seen: record.u64(offset_of!(Record, last_seen)),
+            wait_began: record.u64(offset_of!(Record, wait_began)),
+            wait_tag: record.u64(offset_of!(Record, wait_tag)),
+            wait_stack: stack.map_or(0, |cell| cell.u32(offset_of!(SiteCell, stack))),
+            ..Thread::default()
+        };
+        self.chunks(record, sums, &mut thread);
+        self.sites(record, sums, &mut thread);
         self.events(record, sums);
-        if record.u32(offset_of!(Record, state)) == layout::HELD {
-            let site = record.u64(offset_of!(Record, wait_site));
-            let stack = if site == 0 { None } else { self.block(site, layout::SITE_SIZE) };
-            sums.live.push(Live {
-                started: record.u64(offset_of!(Record, started)),
-                last_seen: record.u64(offset_of!(Record, last_seen)),
-                wait_began: record.u64(offset_of!(Record, wait_began)),
-                wait_tag: record.u64(offset_of!(Record, wait_tag)),
-                wait_stack: stack.map_or(0, |cell| cell.u32(offset_of!(SiteCell, stack))),
-            });
-        }
+        sums.threads.push(thread);
     }
 
-    fn chunks(&self, record: &Block, sums: &mut Sums) {
+    fn chunks(&self, record: &Block, sums: &mut Sums, thread: &mut Thread) {
         let len = record.u32(offset_of!(Record, directory_len)) as usize;
         let large;
         let (directory, at) = if len <= layout::SMALL_DIRECTORY {
@@ -390,7 +605,13 @@ impl Reader {
             for at in (0..PAGE as usize).step_by(size_of::<Entry>()) {
                 let tag = chunk.u64(at + offset_of!(Entry, tag));
                 match sums.lock(tag) {
-                    Some(lock) => lock.sum.add(&chunk, at),
+                    Some(lock) => {
+                        lock.sum.add(&chunk, at);
+                        let since = chunk.u64(at + offset_of!(Entry, hold_start));
+                        if since != 0 {
+                            thread.holds.push((tag, since, chunk.u64(at + offset_of!(Entry, site))));
+                        }
+                    }
                     None if tag != 0 => sums.recycled.add(&chunk, at),
                     None => {}
                 }
@@ -398,26 +619,94 @@ impl Reader {
         }
     }
 
-    fn sites(&self, record: &Block, sums: &mut Sums) {
-        let heads = u64::from(record.u32(offset_of!(Record, site_heads))) * PAGE;
-        if heads == 0 || !sums.seen.insert(heads) {
-            return;
+    fn sites(&self, record: &Block, sums: &mut Sums, thread: &mut Thread) {
+        let others = Cell::read(record, offset_of!(Record, others));
+        sums.dropped_waits = sums.dropped_waits.saturating_add(others.waits.count);
+        if others.waits.count != 0 {
+            thread.waited.add(&others.waits);
+            sums.others.push((layout::OVERFLOW, others));
         }
-        let Some(heads) = self.block(heads, PAGE) else { return };
-        for head in 0..layout::SITE_HEADS {
-            let mut at = u64::from(heads.u32(4 * head)) * layout::SITE_SIZE;
-            // A site's offset is never that of a page that is counted otherwise, unless the file is damaged.
-            while at != 0 && sums.seen.insert(at | 1) {
-                let Some(cell) = self.block(at, layout::SITE_SIZE) else { break };
-                let contended = cell.u64(offset_of!(SiteCell, contended));
-                if contended != 0
-                    && let Some(lock) = sums.lock(cell.u64(offset_of!(SiteCell, tag)))
-                {
-                    let stack = cell.u32(offset_of!(SiteCell, stack));
-                    lock.add_site(stack, contended, cell.u64(offset_of!(SiteCell, wait_total)));
+        let mut page = u64::from(record.u32(offset_of!(Record, site_page))) * PAGE;
+        while page != 0 && sums.seen.insert(page) {
+            let Some(block) = self.block(page, PAGE) else { break };
+            for at in (0..PAGE as usize).step_by(layout::SITE_SIZE as usize) {
+                let tag = block.u64(at + offset_of!(SiteCell, tag));
+                if block.u64(at + offset_of!(SiteCell, count)) == 0 || tag == layout::CREATION_TAG {
+                    continue;
                 }
-                at = u64::from(cell.u32(offset_of!(SiteCell, next))) * layout::SITE_SIZE;
+                if block.u32(at + offset_of!(SiteCell, role)) == layout::ROLE_WAIT {
+                    thread.waited.add(&Waits {
+                        count: block.u64(at + offset_of!(SiteCell, count)),
+                        total: block.u64(at + offset_of!(SiteCell, total)),
+                        ..Waits::default()
+                    });
+                }
+                let cell = u32::try_from((page + at as u64) / layout::SITE_SIZE);
+                if let Ok(cell) = cell {
+                    sums.cells.push((sums.index(tag), cell));
+                }
             }
+            page = u64::from(block.u32(offset_of!(SiteCell, page))) * PAGE;
+        }
+    }
+
+    /// One lock after the other, each with its cells.
+    fn finish_locks(&self, sums: &mut Sums, stacks: &Stacks, clock: &Clock, mut each: impl FnMut(LockStats)) {
+        sums.cells.sort_unstable();
+        sums.others.sort_by_key(|(index, _)| *index);
+        let (mut cells, mut others) = (sums.cells.iter().peekable(), sums.others.iter().peekable());
+        let mut block = Block(vec![0; layout::SITE_SIZE as usize]);
+        for (index, lock) in sums.locks.iter().enumerate() {
+            let mut contention: Option<Contention> = None;
+            while let Some((_, cell)) = cells.next_if(|(of, _)| *of as usize == index) {
+                if self.fill(&mut block, u64::from(*cell) * layout::SITE_SIZE).is_some() {
+                    contention.get_or_insert_default().add(&Cell::read(&block, 0));
+                }
+            }
+            while let Some((_, cell)) = others.next_if(|(of, _)| *of as usize == index) {
+                contention.get_or_insert_default().add(cell);
+            }
+            if lock.is_used() || contention.as_ref().is_some_and(|contention| contention.waits.count != 0) {
+                each(finish(lock, contention.unwrap_or_default(), stacks, clock));
+            }
+        }
+        let recycled = Lock { kind: LockKind::Recycled, sum: sums.recycled.clone(), ..Lock::default() };
+        if recycled.is_used() {
+            each(finish(&recycled, Contention::default(), stacks, clock));
+        }
+    }
+
+    fn finish_thread(
+        &self,
+        thread: &Thread,
+        sums: &Sums,
+        stacks: &Stacks,
+        clock: &Clock,
+        (going_on, ticks): (u64, u64),
+    ) -> ThreadStats {
+        let named = |tag: u64| {
+            let lock = &sums.locks.get((tag >> 32) as usize & layout::INDEX_MASK as usize)?;
+            (lock.tag == tag).then_some((lock.address, lock.kind))
+        };
+        let waits = named(thread.wait_tag).filter(|_| going_on != 0).map(|(address, kind)| WaitNow {
+            address,
+            kind,
+            since_ns: clock.moment(thread.wait_began),
+            stack: stack(stacks, thread.wait_stack),
+        });
+        let hold = |&(tag, since, acquired_at): &(u64, u64, u64)| {
+            let (address, kind) = named(tag).filter(|(_, kind)| kind.is_acquired())?;
+            let since_ns = (since != layout::HELD_UNTIMED).then(|| clock.moment(since));
+            Some(HoldNow { address, kind, since_ns, acquired_at })
+        };
+        ThreadStats {
+            tid: thread.tid,
+            lives: thread.lives,
+            started_ns: clock.moment(thread.started),
+            contended: thread.waited.count.saturating_add(going_on),
+            wait_ns: clock.span(thread.waited.total.saturating_add(ticks * going_on)),
+            waits,
+            holds: if thread.lives { thread.holds.iter().filter_map(hold).collect() } else { Vec::new() },
         }
     }
 
@@ -451,7 +740,7 @@ impl Reader {
         }
     }
 
-    fn stacks(&self) -> Result<Vec<Vec<u64>>, Error> {
+    fn stacks(&self) -> Result<Vec<Arc<[u64]>>, Error> {
         let used = self.header.u32(offset_of!(Header, next_stack));
         let limit = self.header.u32(offset_of!(Header, stack_capacity)).min(1 << 20);
         let (table, count) =
@@ -461,7 +750,9 @@ impl Reader {
             let ready = table.u32(at + offset_of!(StackSlot, ready)) == 1;
             let len = table.u32(at + offset_of!(StackSlot, len)) as usize;
             let len = if ready { len.min(layout::MAX_FRAMES) } else { 0 };
-            (0..len).map(|frame| table.u64(at + offset_of!(StackSlot, frames) + 8 * frame)).collect()
+            (0..len)
+                .map(|frame| table.u64(at + offset_of!(StackSlot, frames) + 8 * frame))
+                .collect::<Arc<_>>()
         };
         Ok((0..count).map(stack).collect())
     }
@@ -510,27 +801,117 @@ impl Reader {
     }
 }
 
-fn finish(lock: Lock, stacks: &[Vec<u64>], clock: &Clock) -> LockStats {
-    let mut sites: Vec<Site> = lock
-        .sites
-        .into_iter()
-        .map(|(stack, (contended, ticks))| Site {
-            stack: stacks.get(stack as usize).cloned().unwrap_or_default(),
-            contended,
-            wait_ns: clock.span(ticks),
-        })
-        .collect();
-    sites.sort_by(|a, b| (b.wait_ns, b.contended, &a.stack).cmp(&(a.wait_ns, a.contended, &b.stack)));
-    LockStats {
+type Stacks = [Arc<[u64]>];
+
+fn stack(stacks: &Stacks, number: u32) -> Arc<[u64]> {
+    stacks.get(number as usize).cloned().unwrap_or_default()
+}
+
+fn finish(lock: &Lock, contention: Contention, stacks: &Stacks, clock: &Clock) -> LockStats {
+    let mut stats = LockStats {
         address: lock.address,
         kind: lock.kind,
-        created_at: stacks.get(lock.stack as usize).cloned().unwrap_or_default(),
+        created_at: stack(stacks, lock.stack),
         acquisitions: lock.sum.acquisitions,
-        contended: lock.sum.contended,
-        wait_total_ns: clock.span(lock.sum.wait_total),
-        wait_max_ns: clock.span(lock.sum.wait_max),
-        hold_total_ns: clock.span(lock.sum.hold_total),
-        hold_max_ns: clock.span(lock.sum.hold_max),
-        sites,
+        handover_ns: clock.span(in_ticks(lock.handover)),
+        ..LockStats::default()
+    };
+    let waits = &contention.waits;
+    stats.contended = waits.count;
+    stats.timeouts = waits.timeouts;
+    stats.wait_total_ns = clock.span(waits.total);
+    stats.wait_max_ns = clock.span(waits.max);
+    stats.wait_buckets = buckets(&contention.buckets);
+    stats.in_vain = waits.vain;
+    if !lock.kind.is_acquired() {
+        stats.acquisitions = stats.acquisitions.saturating_add(waits.count);
     }
+    if lock.kind == LockKind::Condition {
+        stats.signals = lock.sum.picked_total;
+        [stats.broadcasts, stats.signals_with_mutex] = lock.sum.counts;
+    } else if lock.kind.is_acquired() {
+        holds(&mut stats, &lock.sum, &contention.holds, clock);
+        stats.waited_hold_buckets = buckets(&contention.hold_buckets);
+    }
+    stats.sites = contention
+        .sites
+        .into_iter()
+        .map(|(number, waits)| Site {
+            stack: stack(stacks, number),
+            contended: waits.count,
+            wait_ns: clock.span(waits.total),
+            wait_max_ns: clock.span(waits.max),
+            timeouts: waits.timeouts,
+            in_vain: waits.vain,
+        })
+        .collect();
+    stats.sites.sort_by(|a, b| (b.wait_ns, b.contended, &a.stack).cmp(&(a.wait_ns, a.contended, &b.stack)));
+    stats.holders = contention
+        .holders
+        .into_iter()
+        .map(|((acquired_at, number), holds)| Holder {
+            acquired_at,
+            stack: stack(stacks, number),
+            holds: holds.count,
+            hold_ns: clock.span(holds.total),
+            hold_max_ns: clock.span(holds.max),
+            caused_ns: clock.span(in_ticks(holds.charged)),
+        })
+        .collect();
+    stats.holders.sort_by(|a, b| {
+        let key = |holder: &Holder| (holder.caused_ns, holder.hold_ns, holder.holds);
+        key(b).cmp(&key(a)).then_with(|| (a.acquired_at, &a.stack).cmp(&(b.acquired_at, &b.stack)))
+    });
+    stats
+}
+
+/// How long it was held, from what was timed: see SAMPLED.
+fn holds(stats: &mut LockStats, sum: &Sum, waited: &Waits, clock: &Clock) {
+    let of = sum.acquisitions.saturating_sub(sum.held).saturating_sub(waited.count);
+    let later = of.saturating_sub(sum.first) as f64;
+    let picked = sum.picked as f64;
+    let mut estimate = sum.first_total + waited.total as f64;
+    let mut error = 0.0;
+    if sum.picked > 0 {
+        let mean = sum.picked_total as f64 / picked;
+        estimate += mean * later.max(picked);
+        // Of a sample of one nothing is known but that it is one.
+        let variance = if sum.picked > 1 {
+            ((sum.picked_squares - picked * mean * mean) / (picked - 1.0)).max(0.0)
+        } else {
+            mean * mean
+        };
+        let left_out = (1.0 - picked / later.max(picked)).max(0.0);
+        error = later * (variance / picked * left_out).sqrt();
+    } else if later > 0.0 && sum.first > 0 {
+        let mean = sum.first_total / sum.first as f64;
+        estimate += mean * later;
+        error = mean * later;
+    } else if later > 0.0 {
+        error = f64::INFINITY;
+    }
+    stats.hold_total_ns = clock.span(estimate as u64);
+    stats.hold_max_ns = clock.span(sum.hold_max.max(waited.max));
+    stats.hold = Hold {
+        samples: sum.first.saturating_add(sum.picked),
+        of,
+        error_ns: error * clock.ns as f64 / clock.ticks.max(1) as f64,
+    };
+    stats.waited_holds = waited.count;
+    stats.waited_hold_ns = clock.span(waited.total);
+    stats.waited_holds_cut = waited.timeouts;
+}
+
+/// From the unit in which others' waits are charged.
+fn in_ticks(charged: u64) -> u64 {
+    charged.saturating_mul(1 << layout::WAITING_TICKS)
+}
+
+/// By powers of two; empty if there is nothing.
+fn buckets(of_cells: &[u64; layout::SITE_BUCKETS]) -> Vec<u64> {
+    let used = of_cells.iter().rposition(|count| *count != 0);
+    let Some(used) = used else { return Vec::new() };
+    let mut buckets = vec![0; layout::SITE_BUCKET_SHIFT];
+    buckets.extend_from_slice(&of_cells[..=used]);
+    buckets
 }

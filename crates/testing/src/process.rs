@@ -126,13 +126,43 @@ impl Started {
     /// It does not within this time.
     #[track_caller]
     pub fn wait_for_output(&mut self, text: &str, secs: u64) {
+        self.wait_for(text, secs, |this| &this.stdout);
+    }
+
+    /// Waits until standard error holds `text`.
+    ///
+    /// # Panics
+    /// It does not within this time.
+    #[track_caller]
+    pub fn wait_for_error(&mut self, text: &str, secs: u64) {
+        self.wait_for(text, secs, |this| &this.stderr);
+    }
+
+    #[track_caller]
+    fn wait_for(&mut self, text: &str, secs: u64, stream: fn(&Self) -> &Reader) {
         let deadline = Instant::now() + Duration::from_secs(secs);
-        while !String::from_utf8_lossy(&self.stdout.so_far()).contains(text) {
+        while !String::from_utf8_lossy(&stream(self).so_far()).contains(text) {
             if Instant::now() > deadline {
                 self.fail(&format!("did not print {text:?} within {secs} s"));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// What is on standard error so far.
+    #[must_use]
+    pub fn errors_so_far(&self) -> String {
+        String::from_utf8_lossy(&self.stderr.so_far()).into_owned()
+    }
+
+    /// Writes all of its standard input, which was piped.
+    ///
+    /// # Panics
+    /// It was not, or has been written already.
+    pub fn write_input(&mut self, input: &[u8]) {
+        let mut stdin = self.child.stdin.take().expect("piped, and not written yet");
+        // A child that does not read its input closes the pipe: nothing to report.
+        let _ = std::io::Write::write_all(&mut stdin, input);
     }
 
     /// Waits for the end of the command; see [`run_limited`].

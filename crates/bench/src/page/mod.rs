@@ -33,7 +33,8 @@ mod tests;
 use people::People;
 use quantity::Quantity;
 
-const STYLE: &str = include_str!("style.css");
+/// The style of pages of results.
+pub const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// The page may ask nobody for anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri \

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use poundlock_core::events::{Event, Family};
 use poundlock_statfile::{Durations, EventCount, Snapshot};
 
-use super::table::duration;
+use super::text::duration;
 
 /// How long the longest bar of a histogram is.
 const BAR: u64 = 40;

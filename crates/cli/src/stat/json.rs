@@ -1,23 +1,29 @@
 //! The report as JSON.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::io::{self, BufRead as _, BufReader, Write};
 
-use serde::Serialize;
-use tempfile::NamedTempFile;
+use poundlock_statfile::{LockKind, LockStats, Snapshot};
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 
 use super::arrays::ArrayJson;
+use super::class::{Class, Figures};
+use super::diagnosis::Finding;
 use super::events::bounds;
-use super::report::{Lock, RanOn, Report, Time};
+use super::inside::Inside;
+use super::names::{NO_STACK, Names, StackId};
+use super::report::{Process, RanOn, Report, ratio};
+use super::sampler::Outcome;
 use super::uncounted::Uncounted;
-use crate::message::{Failure, status};
-use crate::output;
-use crate::program::reason;
+
+/// Of the document: it changes when something in it is taken away or gets another meaning.
+pub(super) const VERSION: u32 = 2;
 
 #[derive(Serialize)]
 struct Document<'a> {
+    /// [`VERSION`].
+    version: u32,
     command: &'a [String],
     /// What `--lock` said.
     lock: String,
@@ -30,25 +36,213 @@ struct Document<'a> {
     /// What the processes ran on: something else, if one of them chose for what it started.
     ran_on: &'a [RanOn],
     wall_ns: u64,
+    ending: &'a str,
     /// Of all processes that loaded the library.
     threads: u64,
     /// Those that used a lock: their lives are the `thread_time_ns`.
     locking_threads: u64,
-    processes: usize,
+    processes: &'a [Process],
     thread_time_ns: u64,
-    ending: &'a str,
+    /// The part of it in which they had something to do: shares are of this.
+    busy_ns: u64,
+    /// What of it went into waiting for locks.
+    wait_ns: u64,
+    share: f64,
+    diagnosis: &'a [Finding],
+    /// Threads that were inside locks at the end.
+    inside: &'a Inside,
+    /// Groups of locks, most waiting first; and what else threads waited for.
+    classes: Vec<ClassJson<'a>>,
     dropped_locks: u64,
-    locks: &'a [Lock],
+    /// Single locks, process by process, in no order; only with `--each`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    locks: Option<Lines>,
+    /// Where the time of the threads went.
+    sampled: &'a Option<Outcome>,
     /// Every event of the locks' slow paths that has no duration; empty if none happened.
     events: Vec<Event>,
     /// Those that have one; empty if there were no events at all.
-    durations: Vec<Durations>,
+    durations: Vec<DurationsJson>,
     /// Semaphore arrays of ours that were used, most spinning first.
     arrays: Vec<ArrayJson>,
     /// Whether there were more than there was room for.
     dropped_arrays: bool,
-    /// What is not among the `locks`.
+    /// What is not among the `classes`.
     uncounted: &'a Uncounted,
+    /// The files that were mapped.
+    modules: &'a BTreeSet<String>,
+}
+
+#[derive(Serialize)]
+struct ClassJson<'a> {
+    name: &'a str,
+    /// What `name` is: a variable, the line that initialised it, the line that takes it.
+    origin: &'static str,
+    #[serde(serialize_with = "in_words")]
+    kind: LockKind,
+    /// Where it was initialised or, for a variable, declared. Empty where that is not known.
+    created_at: &'a str,
+    /// The stack that initialised one of them, innermost first.
+    stack: Vec<String>,
+    modules: BTreeSet<&'a str>,
+    processes: &'a BTreeSet<u32>,
+    locks: u64,
+    /// Those of them that somebody waited for.
+    waited_locks: u64,
+    /// The share of the waiting that is that of one lock: the one with most.
+    top_share: f64,
+    #[serde(flatten)]
+    figures: FiguresJson,
+    /// What part of the threads' time went into waiting for it.
+    share: f64,
+}
+
+#[derive(Serialize)]
+struct FiguresJson {
+    acquisitions: u64,
+    contended: u64,
+    timeouts: u64,
+    wait_ns: Time,
+    /// Shortest first.
+    wait_buckets: Vec<Bucket>,
+    hold_ns: Time,
+    /// The standard error of the total, which is an estimate.
+    hold_error_ns: f64,
+    /// Holds that somebody waited for.
+    waited_holds: u64,
+    waited_hold_ns: u64,
+    waited_hold_buckets: Vec<Bucket>,
+    /// Waiting while nobody had it.
+    handover_ns: u64,
+    /// Of condition variables.
+    signals: u64,
+    broadcasts: u64,
+    signals_with_mutex: u64,
+    woken_in_vain: u64,
+    /// Most waiting first.
+    sites: Vec<Site>,
+    /// Who made them wait, most first.
+    holders: Vec<Holder>,
+}
+
+/// A lock, in the document.
+#[derive(Serialize)]
+pub(super) struct Lock<'a> {
+    pid: u32,
+    address: String,
+    #[serde(serialize_with = "in_words")]
+    kind: LockKind,
+    /// A variable of that address, if the lock is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    variable: Option<&'a str>,
+    created_at: &'a str,
+    program: &'a str,
+    #[serde(flatten)]
+    figures: FiguresJson,
+}
+
+impl<'a> Lock<'a> {
+    pub(super) fn new(single: &'a Class, stats: &LockStats, snapshot: &'a Snapshot, names: &Names) -> Self {
+        Lock {
+            pid: snapshot.pid,
+            address: format!("{:#x}", stats.object()),
+            kind: stats.kind,
+            variable: (single.origin == "variable").then_some(&single.name),
+            created_at: if single.origin == "initialised" { &single.name } else { &single.at },
+            program: &snapshot.exe,
+            figures: FiguresJson::new(&single.figures, names),
+        }
+    }
+}
+
+/// The sum of some durations, and the longest, in nanoseconds.
+#[derive(Serialize)]
+struct Time {
+    total: u64,
+    max: u64,
+}
+
+#[derive(Serialize)]
+struct Site {
+    /// Innermost first.
+    stack: Vec<String>,
+    contended: u64,
+    wait_ns: u64,
+    wait_max_ns: u64,
+    timeouts: u64,
+    woken_in_vain: u64,
+}
+
+#[derive(Serialize)]
+struct Holder {
+    /// The line that acquired it; empty if unknown.
+    acquired_at: String,
+    /// The stack that released it, innermost first.
+    stack: Vec<String>,
+    holds: u64,
+    hold_ns: u64,
+    hold_max_ns: u64,
+    /// How long others waited for these holds.
+    caused_ns: u64,
+}
+
+fn in_words<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(kind)
+}
+
+impl FiguresJson {
+    fn new(figures: &Figures, names: &Names) -> Self {
+        let mut sites: Vec<Site> = figures
+            .sites
+            .iter()
+            .map(|(&stack, site)| Site {
+                stack: names.texts(stack),
+                contended: site.contended,
+                wait_ns: site.wait_ns,
+                wait_max_ns: site.wait_max_ns,
+                timeouts: site.timeouts,
+                woken_in_vain: site.in_vain,
+            })
+            .collect();
+        sites.sort_by(|a, b| (b.wait_ns, b.contended, &a.stack).cmp(&(a.wait_ns, a.contended, &b.stack)));
+        let mut holders: Vec<Holder> = figures
+            .holders
+            .iter()
+            .map(|(&(acquired, released), holder)| Holder {
+                acquired_at: line(names, acquired),
+                stack: names.texts(released),
+                holds: holder.holds,
+                hold_ns: holder.hold_ns,
+                hold_max_ns: holder.hold_max_ns,
+                caused_ns: holder.caused_ns,
+            })
+            .collect();
+        holders.sort_by(|a, b| (b.caused_ns, &a.stack).cmp(&(a.caused_ns, &b.stack)));
+        FiguresJson {
+            acquisitions: figures.acquisitions,
+            contended: figures.contended,
+            timeouts: figures.timeouts,
+            wait_ns: Time { total: figures.wait_ns, max: figures.wait_max_ns },
+            wait_buckets: buckets(&figures.wait_buckets),
+            hold_ns: Time { total: figures.hold_ns, max: figures.hold_max_ns },
+            hold_error_ns: figures.hold_variance.sqrt(),
+            waited_holds: figures.waited_holds,
+            waited_hold_ns: figures.waited_hold_ns,
+            waited_hold_buckets: buckets(&figures.waited_hold_buckets),
+            handover_ns: figures.handover_ns,
+            signals: figures.signals,
+            broadcasts: figures.broadcasts,
+            signals_with_mutex: figures.signals_with_mutex,
+            woken_in_vain: figures.in_vain,
+            sites,
+            holders,
+        }
+    }
+}
+
+/// The line to look at of a stack.
+fn line(names: &Names, stack: StackId) -> String {
+    names.line_of(stack).map(|id| names.text(id).to_owned()).unwrap_or_default()
 }
 
 #[derive(Serialize)]
@@ -61,7 +255,7 @@ struct Event {
 }
 
 #[derive(Serialize)]
-struct Durations {
+struct DurationsJson {
     name: &'static str,
     count: u64,
     ns: Time,
@@ -77,116 +271,106 @@ struct Bucket {
     count: u64,
 }
 
-/// A file that is known to be writable.
-pub(super) enum Output {
-    /// Written beside its final place and moved there when it is complete, so that no reader sees half of it.
-    Replace { temporary: NamedTempFile, path: PathBuf },
-    /// A pipe or device, which must not be replaced by a file.
-    Stream { file: File, path: PathBuf },
-    /// What was asked for by `-`: after all that the command prints.
-    Standard,
+fn buckets(counts: &[u64]) -> Vec<Bucket> {
+    let some = counts.iter().enumerate().filter(|&(_, &count)| count > 0);
+    some.map(|(n, &count)| Bucket { from_ns: bounds(n).0, to_ns: bounds(n).1, count }).collect()
 }
 
-impl Output {
-    /// Makes sure that the report can be written to `path`.
-    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
-        Self::try_open(path).map_err(|error| failure(path, &error))
-    }
+/// Documents, a line each, as a list: written as they are read.
+struct Lines(std::cell::RefCell<Option<tempfile::SpooledTempFile>>);
 
-    fn try_open(path: &Path) -> io::Result<Self> {
-        if output::is_standard(path) {
-            return Ok(Output::Standard);
-        }
-        // Through a symbolic link it is the file behind it that is replaced.
-        let target = match path.canonicalize() {
-            Ok(target) => target,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_path_buf(),
-            Err(error) => return Err(error),
-        };
-        match target.metadata() {
-            Ok(meta) if meta.is_dir() => return Err(io::Error::from(io::ErrorKind::IsADirectory)),
-            Ok(meta) if !meta.is_file() => {
-                let file = OpenOptions::new().write(true).open(&target)?;
-                return Ok(Output::Stream { file, path: path.to_path_buf() });
-            }
-            // It would be replaced whatever its mode says; but a file that its owner made read-only is meant
-            // to stay.
-            Ok(_) => drop(OpenOptions::new().append(true).open(&target)?),
-            Err(_) => {}
-        }
-        let dir = target.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let temporary = tempfile::Builder::new()
-            .prefix(".poundlock-stat-")
-            .suffix(".json")
-            // Less what the umask takes away, as for any new file.
-            .permissions(std::fs::Permissions::from_mode(0o666))
-            .tempfile_in(dir)?;
-        Ok(Output::Replace { temporary, path: target })
-    }
-
-    /// Writes the report.
-    pub(super) fn write(self, report: &Report) -> Result<(), Failure> {
-        let mut text = serde_json::to_vec(&document(report))
-            .map_err(|error| Failure::new(status::OURS, format_args!("the report as JSON: {error}")))?;
-        text.push(b'\n');
-        match self {
-            Output::Standard => io::stdout().write_all(&text).map_err(|error| output::refused(&error)),
-            Output::Stream { mut file, path } => {
-                file.write_all(&text).map_err(|error| failure(&path, &error))
-            }
-            Output::Replace { mut temporary, path } => {
-                temporary.write_all(&text).map_err(|error| failure(&path, &error))?;
-                temporary.persist(&path).map_err(|error| failure(&path, &error.error))?;
-                Ok(())
+impl Serialize for Lines {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::{Error as _, SerializeSeq as _};
+        let mut list = serializer.serialize_seq(None)?;
+        if let Some(file) = self.0.borrow_mut().take() {
+            for line in BufReader::new(file).lines() {
+                let line = line.map_err(S::Error::custom)?;
+                let value: &RawValue = serde_json::from_str(&line).map_err(S::Error::custom)?;
+                list.serialize_element(value)?;
             }
         }
+        list.end()
     }
 }
 
-fn failure(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(
-        status::OURS,
-        format_args!("the report cannot be written to {}: {}", path.display(), reason(error)),
-    )
+/// Writes the report.
+pub(super) fn write(report: &mut Report, diagnosis: &[Finding], out: &mut dyn Write) -> io::Result<()> {
+    let lines = report.lines.take();
+    let document = document(report, diagnosis, lines);
+    serde_json::to_writer(&mut *out, &document)
+        .map_err(|error| if error.is_io() { io::Error::from(error) } else { io::Error::other(error) })?;
+    out.write_all(b"\n")
 }
 
-fn document(report: &Report) -> Document<'_> {
+fn document<'a>(
+    report: &'a Report,
+    diagnosis: &'a [Finding],
+    lines: Option<tempfile::SpooledTempFile>,
+) -> Document<'a> {
     let events = report.events.counts.iter().map(|(event, count)| Event {
         name: event.name(),
         count: count.total,
         most: count.most,
     });
-    let durations = report.events.durations.iter().map(|(event, durations)| Durations {
+    let durations = report.events.durations.iter().map(|(event, durations)| DurationsJson {
         name: event.name(),
         count: durations.count,
         ns: Time { total: durations.total_ns, max: durations.max_ns },
-        buckets: durations
-            .buckets
-            .iter()
-            .enumerate()
-            .filter(|&(_, &count)| count > 0)
-            .map(|(n, &count)| Bucket { from_ns: bounds(n).0, to_ns: bounds(n).1, count })
-            .collect(),
+        buckets: buckets(&durations.buckets),
+    });
+    let classes = report.classes.iter().map(|class| {
+        let figures = &class.figures;
+        ClassJson {
+            name: &class.name,
+            origin: class.origin,
+            kind: class.kind,
+            created_at: &class.at,
+            stack: if class.made == NO_STACK { Vec::new() } else { report.names.texts(class.made) },
+            modules: modules(class, &report.names),
+            processes: &class.processes,
+            locks: figures.locks,
+            waited_locks: figures.waited_locks,
+            top_share: ratio(figures.top_wait_ns, figures.wait_ns),
+            figures: FiguresJson::new(figures, &report.names),
+            share: report.share(figures),
+        }
     });
     Document {
-        command: &report.command,
-        lock: report.lock.to_string(),
+        version: VERSION,
+        command: &report.about.command,
+        lock: report.about.lock.to_string(),
         mutex: report.locks_asked.mutex,
         spinlock: report.locks_asked.spinlock,
         rwlock: report.locks_asked.rwlock,
         ran_on: &report.ran_on,
-        wall_ns: report.wall_ns,
+        wall_ns: report.about.wall_ns,
+        ending: &report.about.ending,
         threads: report.threads,
         locking_threads: report.locking_threads,
-        processes: report.processes,
+        processes: &report.processes,
         thread_time_ns: report.thread_time_ns,
-        ending: &report.ending,
+        busy_ns: report.busy_ns,
+        wait_ns: report.wait_ns(),
+        share: ratio(report.wait_ns(), report.busy_ns),
+        diagnosis,
+        inside: &report.inside,
+        classes: classes.collect(),
         dropped_locks: report.dropped_locks,
-        locks: &report.locks,
+        locks: lines.map(|lines| Lines(std::cell::RefCell::new(Some(lines)))),
+        sampled: &report.sampled,
         events: events.collect(),
         durations: durations.collect(),
         arrays: report.arrays.json(),
         dropped_arrays: report.arrays.dropped,
         uncounted: &report.uncounted,
+        modules: &report.modules,
     }
+}
+
+/// The files whose code waits for a class, or made it.
+fn modules<'a>(class: &Class, names: &'a Names) -> BTreeSet<&'a str> {
+    let stacks = class.figures.sites.keys().copied().chain([class.made]);
+    let innermost = stacks.filter_map(|stack| names.line_of(stack));
+    innermost.map(|id| names.frame_of(id).module.as_str()).filter(|name| !name.is_empty()).collect()
 }

@@ -1,47 +1,75 @@
-//! The figures of one run, with names in place of addresses: what the table and the JSON both show.
+//! The figures of one run, with names in place of addresses: what text, JSON and page all show.
 
-use std::collections::{BTreeSet, HashMap};
-use std::ffi::OsString;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
 
 use poundlock_names::{Choice, LockName, Named, RwLocks};
 use poundlock_statfile::{LockKind, LockStats, Snapshot};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::arrays::Arrays;
+use super::class::{self, Class, Grouping};
 use super::events::Events;
-use super::symbols::{Frame, Space, Symbols, file_name};
+use super::figures::Figures;
+use super::inside::{self, Inside};
+use super::json;
+use super::names::{Known, NO_STACK, Names};
+use super::sampler::Outcome;
+use super::symbols::{Space, Symbols, file_name};
 use super::uncounted::Uncounted;
-use crate::launch::Ended;
+
+/// As many single locks are shown at most: the JSON has all.
+const MOST_SHOWN: usize = 100_000;
+
+/// What a report is about.
+pub(super) struct About {
+    pub(super) command: Vec<String>,
+    pub(super) lock: Choice,
+    pub(super) rwlocks: RwLocks,
+    pub(super) wall_ns: u64,
+    /// How the command ended, in words; or that it runs.
+    pub(super) ending: String,
+    /// `CLOCK_MONOTONIC` as of which the figures are.
+    pub(super) now_ns: u64,
+}
 
 /// One run.
 pub(super) struct Report {
-    pub(super) command: Vec<String>,
-    pub(super) lock: Choice,
+    pub(super) about: About,
     /// The locks that were asked for.
     pub(super) locks_asked: RanOn,
     /// Those that the processes were on: others, if one of them chose for what it started. In the order of
     /// their starts; those asked for if there were no processes.
     pub(super) ran_on: Vec<RanOn>,
-    pub(super) wall_ns: u64,
-    /// How the command ended, in words.
-    pub(super) ending: String,
     /// Threads of all processes.
     pub(super) threads: u64,
     /// Those that used a lock.
     pub(super) locking_threads: u64,
-    pub(super) processes: usize,
-    /// The time that the threads that used a lock lived, together.
+    pub(super) processes: Vec<Process>,
+    /// The time that the threads that used a lock lived, together,
     pub(super) thread_time_ns: u64,
+    /// and the part of it in which they had something to do.
+    pub(super) busy_ns: u64,
     /// Locks for which there was no room, counted together.
     pub(super) dropped_locks: u64,
     /// Most waiting first.
-    pub(super) locks: Vec<Lock>,
+    pub(super) classes: Vec<Class>,
+    /// Single locks, if they were asked for; as many as are shown.
+    pub(super) each: Option<Vec<Class>>,
+    /// All of them, as JSON, a line each.
+    pub(super) lines: Option<tempfile::SpooledTempFile>,
+    pub(super) names: Names,
+    pub(super) inside: Inside,
     /// What happened in the locks' slow paths.
     pub(super) events: Events,
     /// Semaphore arrays of ours.
     pub(super) arrays: Arrays,
     /// What is not in the table.
     pub(super) uncounted: Uncounted,
+    /// Where the time of the threads went.
+    pub(super) sampled: Option<Outcome>,
+    /// The files that were mapped.
+    pub(super) modules: BTreeSet<String>,
 }
 
 /// What processes ran on.
@@ -81,128 +109,265 @@ impl RanOn {
     }
 }
 
-/// One lock.
+/// A process of the run: one id may be several programs, one after the other.
 #[derive(Serialize)]
-pub(super) struct Lock {
+pub(super) struct Process {
     pub(super) pid: u32,
-    #[serde(serialize_with = "in_hex")]
-    pub(super) address: u64,
-    #[serde(serialize_with = "in_words")]
-    pub(super) kind: LockKind,
-    /// A variable of that address, if the lock is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) variable: Option<String>,
-    /// Where it was initialised or, for a variable, declared. Empty where that is not known.
-    pub(super) created_at: String,
-    pub(super) acquisitions: u64,
-    pub(super) contended: u64,
-    pub(super) wait_ns: Time,
-    pub(super) hold_ns: Time,
-    /// What part of the threads' time went into waiting for it.
-    pub(super) share: f64,
-    /// Most waiting first.
-    pub(super) sites: Vec<Site>,
-}
-
-fn in_hex<S: Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{address:#x}"))
-}
-
-fn in_words<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(kind)
-}
-
-/// The sum of some durations, and the longest, in nanoseconds.
-#[derive(Serialize)]
-pub(super) struct Time {
-    pub(super) total: u64,
-    pub(super) max: u64,
-}
-
-/// One place where threads waited.
-#[derive(Serialize)]
-pub(super) struct Site {
-    /// Innermost first.
-    pub(super) stack: Vec<String>,
-    /// The frames that are of interest: indices into the stack. All of them where none is.
-    #[serde(skip)]
-    pub(super) interesting: Vec<usize>,
-    pub(super) contended: u64,
+    /// The programs that it was, in order.
+    pub(super) programs: Vec<String>,
+    pub(super) threads: u64,
+    pub(super) locking_threads: u64,
+    pub(super) thread_time_ns: u64,
     pub(super) wait_ns: u64,
 }
 
+/// What of a report costs more than the rest.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Wanted {
+    /// Single locks, as many as are shown.
+    pub(super) each: Option<usize>,
+    /// Single locks, as JSON.
+    pub(super) lines: bool,
+}
+
 impl Report {
-    /// Merges the processes' figures. Only the first `named` locks get names.
+    /// Merges the processes' figures. What was there `before` is left out.
     pub(super) fn new(
-        command: &[OsString],
-        (lock, rwlocks): (Choice, RwLocks),
-        ended: &Ended,
-        snapshots: &[Snapshot],
-        symbols: &Symbols,
-        named: usize,
-    ) -> Self {
-        // A process that went from program to program left a file for each, and went on with one thread.
-        let mut threads: HashMap<u32, (u64, u64)> = HashMap::new();
-        for snapshot in snapshots {
-            let (started, locking) = threads.entry(snapshot.pid).or_insert((1, 0));
-            *started += u64::from(snapshot.started);
-            *locking = (*locking).max(u64::from(snapshot.threads));
-        }
-        let asked = RanOn::of(lock, rwlocks);
+        about: About,
+        before: &[Snapshot],
+        figures: &Figures,
+        sampled: Option<Outcome>,
+        wanted: Wanted,
+    ) -> std::io::Result<Self> {
+        let snapshots = &figures.snapshots[..];
+        let symbols = Symbols::new();
+        let asked = RanOn::of(about.lock, about.rwlocks);
         let mut ran_on = RanOn::by_process(snapshots);
         if ran_on.is_empty() {
             ran_on.push(asked.clone());
         }
-        let mut raw: Vec<(usize, &LockStats)> = snapshots
-            .iter()
-            .enumerate()
-            .flat_map(|(index, snapshot)| snapshot.locks.iter().map(move |lock| (index, lock)))
-            .collect();
-        raw.sort_by_key(|(index, lock)| {
-            use std::cmp::Reverse;
-            (Reverse((lock.wait_total_ns, lock.contended, lock.acquisitions)), *index, lock.address)
-        });
-        let spaces: Vec<Space> = snapshots.iter().map(|snapshot| symbols.space(snapshot)).collect();
-        let thread_time_ns = snapshots.iter().map(|snapshot| snapshot.thread_time_ns).sum();
-        let locks = raw.into_iter().enumerate().map(|(rank, (index, lock))| {
-            let space = (rank < named).then(|| &spaces[index]);
-            Lock::new(snapshots[index].pid, lock, space, thread_time_ns)
-        });
-        Report {
-            command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
-            lock,
+        let mut grouping = Grouping::new();
+        for snapshot in before {
+            let (space, mut known) = (symbols.space(snapshot), Known::default());
+            for lock in &snapshot.locks {
+                grouping.add(snapshot.pid, lock, &space, &mut known);
+            }
+        }
+        grouping.begin();
+        let mut inside = Inside::default();
+        let mut singles =
+            wanted.each.map(|shown| Singles { shown: shown.min(MOST_SHOWN), locks: Vec::new(), least: None });
+        let mut lines = wanted.lines.then(|| BufWriter::new(tempfile::SpooledTempFile::new(1 << 20)));
+        let mut waited = Vec::new();
+        for (process, snapshot) in snapshots.iter().enumerate() {
+            let (space, mut known) = (symbols.space(snapshot), Known::default());
+            let mut made = inside::Made::of(snapshot);
+            let mut wait_ns = 0;
+            let mut written = Ok(());
+            figures.each_lock(process, |lock| {
+                let lock = &lock;
+                made.note(lock);
+                wait_ns += if lock.kind.is_acquired() { lock.wait_total_ns } else { 0 };
+                grouping.add(snapshot.pid, lock, &space, &mut known);
+                if let Some(singles) = &mut singles {
+                    singles.add(snapshot, lock, &space, &mut known, &mut grouping);
+                }
+                if let (Some(lines), Ok(())) = (&mut lines, &written) {
+                    let figures = grouping.figures(lock, &space, &mut known);
+                    let single = single(snapshot.pid, lock, figures, &space, &mut known, &mut grouping);
+                    let json = json::Lock::new(&single, lock, snapshot, &grouping.names);
+                    written = serde_json::to_writer(&mut *lines, &json)
+                        .map_err(std::io::Error::other)
+                        .and_then(|()| lines.write_all(b"\n"));
+                }
+            });
+            written?;
+            inside.add(snapshot, &made, &space, about.now_ns);
+            waited.push(wait_ns);
+        }
+        let lines = match lines {
+            Some(lines) => {
+                let mut file = lines.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+                file.seek(SeekFrom::Start(0))?;
+                Some(file)
+            }
+            None => None,
+        };
+        let (names, classes) = grouping.finish();
+        let earlier: u64 = before.iter().map(|snapshot| snapshot.thread_time_ns).sum();
+        let thread_time_ns: u64 = snapshots.iter().map(|snapshot| snapshot.thread_time_ns).sum();
+        let thread_time_ns = thread_time_ns.saturating_sub(earlier);
+        let processes = processes(snapshots, &waited);
+        let mut report = Report {
             locks_asked: asked,
             ran_on,
-            wall_ns: ended.wall_ns,
-            ending: ended.in_words(),
             // Some start threads by other means than the C library's.
-            threads: threads.values().map(|&(started, locking)| started.max(locking)).sum(),
+            threads: processes.iter().map(|process| process.threads.max(process.locking_threads)).sum(),
             locking_threads: snapshots.iter().map(|snapshot| u64::from(snapshot.threads)).sum(),
-            processes: threads.len(),
+            processes,
             thread_time_ns,
+            busy_ns: thread_time_ns,
             dropped_locks: snapshots.iter().map(|snapshot| snapshot.dropped_locks).sum(),
-            locks: locks.collect(),
+            each: singles.map(Singles::finish),
+            lines,
+            inside,
             events: Events::new(snapshots),
             arrays: Arrays::new(snapshots),
             uncounted: Uncounted::new(snapshots),
+            modules: snapshots.iter().flat_map(|s| &s.modules).map(|module| module.path.clone()).collect(),
+            classes,
+            names,
+            sampled,
+            about,
+        };
+        report.busy_ns = report.busy();
+        Ok(report)
+    }
+
+    /// The part of the threads' time in which they had something to do: a thread that waits for a condition,
+    /// or for a request, is not kept from anything.
+    fn busy(&self) -> u64 {
+        let of = |wanted: fn(LockKind) -> bool| -> u64 {
+            self.classes.iter().filter(|class| wanted(class.kind)).map(|class| class.figures.wait_ns).sum()
+        };
+        let idle = of(|kind| matches!(kind, LockKind::Condition | LockKind::Semaphore | LockKind::Join));
+        let sampled = self.sampled.as_ref().map(|sampled| &sampled.total);
+        // Short runs are over before the sampler has seen much of them.
+        let seen = sampled.filter(|times| times.lived_ns >= self.thread_time_ns / 10 * 9);
+        let busy = seen.map_or(self.thread_time_ns.saturating_sub(idle), |times| times.busy_ns());
+        busy.max(self.wait_ns())
+    }
+
+    /// How long threads waited for locks.
+    pub(super) fn wait_ns(&self) -> u64 {
+        self.locks().map(|class| class.figures.wait_ns).sum()
+    }
+
+    /// What threads acquire and release.
+    pub(super) fn locks(&self) -> impl Iterator<Item = &Class> {
+        self.classes.iter().filter(|class| class.kind.is_acquired())
+    }
+
+    /// What else they wait for.
+    pub(super) fn others(&self) -> impl Iterator<Item = &Class> {
+        self.classes.iter().filter(|class| !class.kind.is_acquired())
+    }
+
+    /// The share of the threads' time that was lost for this.
+    pub(super) fn share(&self, figures: &class::Figures) -> f64 {
+        ratio(figures.wait_ns, self.busy_ns)
+    }
+}
+
+/// `waited`: how long each waited for locks.
+fn processes(snapshots: &[Snapshot], waited: &[u64]) -> Vec<Process> {
+    let mut places: HashMap<u32, usize> = HashMap::new();
+    let mut all: Vec<Process> = Vec::new();
+    for (snapshot, wait_ns) in snapshots.iter().zip(waited) {
+        let place = *places.entry(snapshot.pid).or_insert(all.len());
+        if place == all.len() {
+            all.push(Process {
+                pid: snapshot.pid,
+                programs: Vec::new(),
+                // A process that went from program to program left a file for each, and went on with one
+                // thread.
+                threads: 1,
+                locking_threads: 0,
+                thread_time_ns: 0,
+                wait_ns: 0,
+            });
         }
+        let process = &mut all[place];
+        process.programs.push(file_name(&snapshot.exe));
+        process.programs.dedup();
+        process.threads += u64::from(snapshot.started);
+        process.locking_threads = process.locking_threads.max(u64::from(snapshot.threads));
+        process.thread_time_ns += snapshot.thread_time_ns;
+        process.wait_ns += wait_ns;
+    }
+    all
+}
+
+/// Single locks, the ones with most waiting of them.
+struct Singles {
+    shown: usize,
+    locks: Vec<Class>,
+    /// What is below this is not among them.
+    least: Option<(u64, u64, u64)>,
+}
+
+impl Singles {
+    fn add(
+        &mut self,
+        snapshot: &Snapshot,
+        lock: &LockStats,
+        space: &Space,
+        known: &mut Known,
+        grouping: &mut Grouping,
+    ) {
+        if !lock.kind.is_acquired() {
+            return;
+        }
+        // What cannot be among the first is not named.
+        if self.locks.len() >= 2 * self.shown.max(64) {
+            self.cut();
+        }
+        let this = (lock.wait_total_ns, lock.contended, lock.acquisitions);
+        if self.least.is_some_and(|least| this < least) {
+            return;
+        }
+        let figures = grouping.figures(lock, space, known);
+        self.locks.push(single(snapshot.pid, lock, figures, space, known, grouping));
     }
 
-    /// Whether the program used any spinlock.
-    pub(super) fn has_spinlocks(&self) -> bool {
-        self.locks.iter().any(|lock| lock.kind == LockKind::Spinlock)
+    fn cut(&mut self) {
+        self.locks.sort_by_key(|class| std::cmp::Reverse(rank(&class.figures)));
+        self.locks.truncate(self.shown);
+        let last = self.locks.last().filter(|_| self.locks.len() == self.shown);
+        self.least = last.map(|class| rank(&class.figures));
     }
 
-    /// Whether it used any readers-writer lock.
-    pub(super) fn has_rwlocks(&self) -> bool {
-        self.locks.iter().any(|lock| side(lock.kind).is_some())
+    fn finish(mut self) -> Vec<Class> {
+        self.cut();
+        self.locks
     }
+}
 
-    /// Whether locks of more than one process are shown, so that an address alone does not tell which one it
-    /// is.
-    pub(super) fn several_processes(&self) -> bool {
-        self.locks.iter().any(|lock| lock.pid != self.locks[0].pid)
-    }
+fn rank(figures: &class::Figures) -> (u64, u64, u64) {
+    (figures.wait_ns, figures.contended, figures.acquisitions)
+}
+
+/// A lock as a class of its own.
+fn single(
+    pid: u32,
+    lock: &LockStats,
+    figures: class::Figures,
+    space: &Space,
+    known: &mut Known,
+    grouping: &mut Grouping,
+) -> Class {
+    let variable = if lock.address == 0 { None } else { space.variable(lock.object()) };
+    let made = match lock.created_at.is_empty() {
+        true => NO_STACK,
+        false => grouping.names.stack(&lock.created_at, space, known),
+    };
+    let line = |names: &Names| names.interesting(made).first().map(|&id| names.text(id).to_owned());
+    let line = line(&grouping.names);
+    let (origin, name, at) = match variable {
+        Some(variable) => ("variable", variable.name, line.or(variable.declared_at).unwrap_or_default()),
+        None if lock.address == 0 => ("unknown", lock.kind.to_string(), String::new()),
+        None => match line {
+            Some(line) => ("initialised", line, String::new()),
+            None => ("address", format!("{:#x}", lock.object()), String::new()),
+        },
+    };
+    let (processes, addresses) = (BTreeSet::from([pid]), HashSet::new());
+    Class { name, at, origin, kind: lock.kind, made, processes, addresses, figures }
+}
+
+/// The processes of which threads are in any of these.
+pub(super) fn several_processes(classes: &[Class]) -> bool {
+    classes.iter().flat_map(|class| &class.processes).collect::<HashSet<_>>().len() > 1
 }
 
 fn spinlock(choice: Choice) -> &'static str {
@@ -216,9 +381,9 @@ fn spinlock(choice: Choice) -> &'static str {
 /// Of which side of a readers-writer lock a row speaks, if of any.
 pub(super) fn side(kind: LockKind) -> Option<&'static str> {
     match kind {
-        LockKind::RwReaders => Some("readers"),
-        LockKind::RwWriters => Some("writers"),
-        LockKind::Mutex | LockKind::Spinlock | LockKind::Recycled | LockKind::Overflow => None,
+        LockKind::RwReaders | LockKind::SharedRwReaders => Some("readers"),
+        LockKind::RwWriters | LockKind::SharedRwWriters => Some("writers"),
+        _ => None,
     }
 }
 
@@ -227,71 +392,9 @@ pub(super) fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
 }
 
-impl Lock {
-    fn new(pid: u32, stats: &LockStats, space: Option<&Space>, thread_time_ns: u64) -> Self {
-        let mut variable = None;
-        let mut created_at = String::new();
-        if let Some(space) = space.filter(|_| stats.address != 0) {
-            if let Some(found) = space.variable(stats.object()) {
-                variable = Some(found.name);
-                created_at = found.declared_at.unwrap_or_default();
-            }
-            if !stats.created_at.is_empty() {
-                created_at = creation(&stats.created_at, space);
-            }
-        }
-        Lock {
-            pid,
-            address: stats.object(),
-            kind: stats.kind,
-            variable,
-            created_at,
-            acquisitions: stats.acquisitions,
-            contended: stats.contended,
-            wait_ns: Time { total: stats.wait_total_ns, max: stats.wait_max_ns },
-            hold_ns: Time { total: stats.hold_total_ns, max: stats.hold_max_ns },
-            share: ratio(stats.wait_total_ns, thread_time_ns),
-            sites: space.map(|space| sites(stats, space)).unwrap_or_default(),
-        }
+impl About {
+    /// When the figures were read, in words.
+    pub(super) fn when(&self) -> String {
+        format!("At the end ({})", self.ending)
     }
-}
-
-/// The line that initialised a lock. One in a library says little by itself: then the line of the program
-/// that led there is given as well.
-fn creation(stack: &[u64], space: &Space) -> String {
-    let innermost = space.call(stack[0]);
-    let mut text = innermost.first().map(|frame| frame.text.clone()).unwrap_or_default();
-    if !space.in_program(stack[0]) {
-        let mut outer = stack.iter().filter(|&&address| space.in_program(address));
-        if let Some(frame) =
-            outer.find_map(|&address| space.call(address).iter().find(|f| !f.is_plumbing).cloned())
-        {
-            text += ", via ";
-            text += &frame.text;
-        }
-    }
-    text
-}
-
-/// The places where threads waited. Two of the same names (two return addresses in one line) are one place.
-fn sites(stats: &LockStats, space: &Space) -> Vec<Site> {
-    let mut sites: Vec<Site> = Vec::new();
-    let mut known: HashMap<Vec<String>, usize> = HashMap::new();
-    for raw in &stats.sites {
-        let frames: Vec<Frame> = raw.stack.iter().flat_map(|&address| space.call(address).to_vec()).collect();
-        let mut interesting: Vec<usize> =
-            (0..frames.len()).filter(|&index| !frames[index].is_plumbing).collect();
-        if interesting.is_empty() {
-            interesting = (0..frames.len()).collect();
-        }
-        let stack: Vec<String> = frames.into_iter().map(|frame| frame.text).collect();
-        let index = *known.entry(stack.clone()).or_insert_with(|| {
-            sites.push(Site { stack, interesting, contended: 0, wait_ns: 0 });
-            sites.len() - 1
-        });
-        sites[index].contended += raw.contended;
-        sites[index].wait_ns += raw.wait_ns;
-    }
-    sites.sort_by_key(|site| std::cmp::Reverse((site.wait_ns, site.contended)));
-    sites
 }

@@ -34,7 +34,13 @@ impl Symbols {
 
     /// The addresses of one process.
     pub(super) fn space<'a>(&'a self, snapshot: &'a Snapshot) -> Space<'a> {
-        Space { symbols: self, snapshot, calls: RefCell::default(), images: OnceCell::new() }
+        Space {
+            symbols: self,
+            snapshot,
+            calls: RefCell::default(),
+            images: OnceCell::new(),
+            known_variables: RefCell::default(),
+        }
     }
 
     fn file(&self, path: &str) -> Option<Rc<ElfFile>> {
@@ -73,6 +79,14 @@ impl Symbols {
 pub(super) struct Frame {
     /// `function (file:line)`, or as much of it as is known.
     pub(super) text: String,
+    /// The function's name alone; empty if unknown.
+    pub(super) function: String,
+    /// The file that was mapped there; empty if none was.
+    pub(super) module: String,
+    /// Whether the line is known.
+    pub(super) has_line: bool,
+    /// Whether it is part of the program rather than of a library.
+    pub(super) in_program: bool,
     /// How the program came to the frames that are of interest: the C library that starts a thread, or the
     /// insides of a language's library that were compiled into it (`std::lock_guard`).
     pub(super) is_plumbing: bool,
@@ -92,6 +106,8 @@ pub(super) struct Space<'a> {
     snapshot: &'a Snapshot,
     calls: RefCell<HashMap<u64, Rc<[Frame]>>>,
     images: OnceCell<Vec<Image>>,
+    /// By image, variable and offset in an element.
+    known_variables: RefCell<HashMap<(u64, u64, u64), Rc<Variable>>>,
 }
 
 /// An ELF file loaded at a place: its addresses plus `bias` are the process's.
@@ -115,17 +131,25 @@ impl Space<'_> {
         // The call is the instruction before. Its last byte will do: a call that never returns may be the
         // last instruction of its function, and what follows another one.
         let address = return_address.wrapping_sub(1);
-        let unknown = |text: String| vec![Frame { text, is_plumbing: false }];
+        let frame = |text: String, module: &str, in_program: bool| Frame {
+            text,
+            function: String::new(),
+            module: module.to_owned(),
+            has_line: false,
+            in_program,
+            is_plumbing: false,
+        };
         let Some(module) = self.snapshot.module_at(address) else {
-            return unknown(format!("{return_address:#x}"));
+            return vec![frame(format!("{return_address:#x}"), "", false)];
         };
         let name = file_name(&module.path);
+        let in_program = self.is_program(module);
         let offset = address - module.start + module.offset;
         let is_libc = is_libc(&name);
         let Some((file, vaddr)) =
             self.symbols.file(&module.path).and_then(|file| file.code_at(offset).map(|vaddr| (file, vaddr)))
         else {
-            return unknown(format!("{name}+{:#x}", offset + 1));
+            return vec![frame(format!("{name}+{:#x}", offset + 1), &name, in_program)];
         };
         let mut frames: Vec<Frame> = file
             .functions(vaddr)
@@ -135,24 +159,23 @@ impl Space<'_> {
                     || function.name == "_start"
                     || function.file.as_deref().is_some_and(is_of_the_system);
                 let line = function.file.map(|file| self.symbols.line(&file, function.line));
+                let has_line = line.is_some();
                 let line = line.unwrap_or_else(|| format!("in {name}"));
-                Frame { text: format!("{} ({line})", function.name), is_plumbing }
+                let text = format!("{} ({line})", function.name);
+                Frame { function: function.name, has_line, is_plumbing, ..frame(text, &name, in_program) }
             })
             .collect();
         if frames.is_empty() {
-            let text = match file.symbol(vaddr) {
+            let symbol = file.symbol(vaddr);
+            let text = match symbol {
                 Some(symbol) => format!("{}+{:#x} (in {name})", symbol.name, vaddr + 1 - symbol.address),
                 None => format!("{name}+{:#x}", vaddr + 1),
             };
-            let is_plumbing = is_libc || text.starts_with("_start+");
-            frames.push(Frame { text, is_plumbing });
+            let function = symbol.map(|symbol| symbol.name.clone()).unwrap_or_default();
+            let is_plumbing = is_libc || function == "_start";
+            frames.push(Frame { function, is_plumbing, ..frame(text, &name, in_program) });
         }
         frames
-    }
-
-    /// Whether a return address lies in the program itself rather than in a library.
-    pub(super) fn in_program(&self, return_address: u64) -> bool {
-        self.snapshot.module_at(return_address.wrapping_sub(1)).is_some_and(|module| self.is_program(module))
     }
 
     fn is_program(&self, module: &Module) -> bool {
@@ -163,21 +186,62 @@ impl Space<'_> {
 
     /// The variable that `address` lies in, if it lies in the data of a loaded file.
     pub(super) fn variable(&self, address: u64) -> Option<Variable> {
+        let (image, vaddr) = self.image_at(address)?;
+        let in_file = file_name(&image.file.path);
+        let Some(symbol) = image.file.data_symbol(vaddr) else {
+            return Some(Variable { name: format!("{in_file}+{vaddr:#x}"), declared_at: None });
+        };
+        let offset = vaddr - symbol.address;
+        let declared = image.file.declared(symbol.address, offset);
+        let member = declared.as_ref().and_then(|declared| declared.member.clone());
+        let member =
+            member.unwrap_or_else(|| if offset == 0 { String::new() } else { format!("+{offset:#x}") });
+        let declared_at = declared.map(|declared| self.symbols.line(&declared.file, Some(declared.line)));
+        Some(Variable { name: format!("{}{member} (in {in_file})", symbol.name), declared_at })
+    }
+
+    /// The variable as [`Space::variable`] names it, but that all elements of an array are one: `table[].lock`.
+    /// Each is looked up once.
+    pub(super) fn variables(&self, address: u64) -> Option<Rc<Variable>> {
+        let (image, vaddr) = self.image_at(address)?;
+        // What is no variable of its own is known by its file alone.
+        let (start, offset) = match image.file.data_symbol(vaddr) {
+            Some(symbol) => {
+                let offset = vaddr - symbol.address;
+                let size = image.file.element_size(symbol.address, symbol.size);
+                (symbol.address, size.map_or(0, |size| offset % size))
+            }
+            None => (vaddr, 0),
+        };
+        let key = (image.bias, start, offset);
+        if let Some(known) = self.known_variables.borrow().get(&key) {
+            return Some(known.clone());
+        }
+        let mut found = self.variable(image.bias.wrapping_add(start).wrapping_add(offset))?;
+        let several = image.file.data_symbol(vaddr).is_some_and(|symbol| {
+            image.file.element_size(symbol.address, symbol.size).is_none_or(|size| size < symbol.size)
+        });
+        if several {
+            found.name = without_indices(&found.name);
+        }
+        let found = Rc::new(found);
+        self.known_variables.borrow_mut().insert(key, found.clone());
+        Some(found)
+    }
+
+    /// The member that a method locks, if its class has one lock only: `app::Store<long>::lock`.
+    pub(super) fn member(&self, frame: &Frame) -> Option<String> {
+        let class = class_of(&frame.function)?;
+        let images = self.images.get_or_init(|| self.find_images());
+        let image = images.iter().find(|image| file_name(&image.file.path) == frame.module)?;
+        Some(format!("{class}::{}", image.file.variables()?.lock_of(class)?))
+    }
+
+    fn image_at(&self, address: u64) -> Option<(&Image, u64)> {
         let images = self.images.get_or_init(|| self.find_images());
         images.iter().find_map(|image| {
             let vaddr = address.checked_sub(image.bias)?;
-            image.file.holds_data(vaddr).then_some(())?;
-            let in_file = file_name(&image.file.path);
-            let Some(symbol) = image.file.data_symbol(vaddr) else {
-                return Some(Variable { name: format!("{in_file}+{vaddr:#x}"), declared_at: None });
-            };
-            let offset = vaddr - symbol.address;
-            let declared = image.file.declared(symbol.address, offset);
-            let member = declared.as_ref().and_then(|declared| declared.member.clone());
-            let member =
-                member.unwrap_or_else(|| if offset == 0 { String::new() } else { format!("+{offset:#x}") });
-            let declared_at = declared.map(|declared| self.symbols.line(&declared.file, Some(declared.line)));
-            Some(Variable { name: format!("{}{member} (in {in_file})", symbol.name), declared_at })
+            image.file.holds_data(vaddr).then_some((image, vaddr))
         })
     }
 
@@ -209,6 +273,35 @@ impl Space<'_> {
         }
         images
     }
+}
+
+/// The class of a method, by its demangled name: what comes before the last `::` that is in no brackets.
+fn class_of(function: &str) -> Option<&str> {
+    let mut depth = 0i32;
+    let mut last = None;
+    for (at, c) in function.char_indices() {
+        match c {
+            '<' => depth += 1,
+            '>' => depth -= 1,
+            '(' if depth == 0 => break,
+            ':' if depth == 0 && function[at..].starts_with("::") => last = Some(at),
+            _ => {}
+        }
+    }
+    last.map(|at| &function[..at]).filter(|class| !class.is_empty())
+}
+
+/// A variable's name with the indices of its elements left out.
+fn without_indices(name: &str) -> String {
+    let mut text = String::new();
+    let mut inside = false;
+    for c in name.chars() {
+        inside = (inside || c == '[') && c != ']';
+        if !inside || c == '[' {
+            text.push(c);
+        }
+    }
+    text
 }
 
 pub(super) fn file_name(path: impl AsRef<Path>) -> String {
@@ -276,6 +369,8 @@ struct ElfFile {
     /// Functions and variables, each by address.
     symbols: OnceCell<[Vec<Symbol>; 2]>,
     variables: OnceCell<Option<Variables>>,
+    /// By address.
+    element_sizes: RefCell<HashMap<u64, Option<u64>>>,
 }
 
 impl ElfFile {
@@ -312,6 +407,7 @@ impl ElfFile {
             loader: OnceCell::new(),
             symbols: OnceCell::new(),
             variables: OnceCell::new(),
+            element_sizes: RefCell::default(),
         })
     }
 
@@ -389,11 +485,24 @@ impl ElfFile {
         })
     }
 
+    /// The size of an element of the variable that starts at this address: after as many bytes the next lock of
+    /// its sort may come. `None` if nothing tells.
+    fn element_size(&self, vaddr: u64, size: u64) -> Option<u64> {
+        let variables = self.variables()?;
+        let mut sizes = self.element_sizes.borrow_mut();
+        let element = *sizes.entry(vaddr).or_insert_with(|| variables.element_size(vaddr));
+        Some(element?.clamp(1, size.max(1)))
+    }
+
     /// The declaration of the variable that starts at this address, and the part of it that is `offset`
     /// further on.
     fn declared(&self, vaddr: u64, offset: u64) -> Option<Declared> {
+        self.variables()?.declared(vaddr, offset)
+    }
+
+    fn variables(&self) -> Option<&Variables> {
         let path = self.debug_path.as_deref().unwrap_or(&self.path);
-        self.variables.get_or_init(|| Variables::read(path)).as_ref()?.declared(vaddr, offset)
+        self.variables.get_or_init(|| Variables::read(path)).as_ref()
     }
 }
 
@@ -463,6 +572,17 @@ mod tests {
     use super::{Segment, Space, Symbol, Symbols, containing, readable};
 
     #[test]
+    fn methods_are_known_by_their_classes() {
+        assert_eq!(
+            super::class_of("app::Store<std::pair<int, a::b> >::put(app::x)"),
+            Some("app::Store<std::pair<int, a::b> >")
+        );
+        assert_eq!(super::class_of("Session::add(int)"), Some("Session"));
+        assert_eq!(super::class_of("main"), None);
+        assert_eq!(super::class_of("work(a::b)"), None);
+    }
+
+    #[test]
     fn only_mangled_names_are_demangled() {
         assert_eq!(readable("w"), "w");
         assert_eq!(readable("m"), "m");
@@ -524,11 +644,11 @@ mod tests {
         assert!(text.contains("probed_function") && text.contains("stat/symbols.rs:"), "{text}");
         let line: u32 = text.rsplit_once(':').unwrap().1.trim_end_matches(')').parse().unwrap();
         assert!((line..line + 3).contains(&probed_function()), "{text}");
-        assert!(space.in_program(address));
+        assert!(space.call(address)[0].in_program);
         let libc = libc::abs as *const () as u64 + 1;
         let (text, _) = first(&space, libc);
         assert!(text.starts_with("abs") || text.starts_with("libc.so.6+0x"), "{text}");
-        assert!(!space.in_program(libc));
+        assert!(!space.call(libc)[0].in_program);
         assert_eq!(first(&space, 0x10), ("0x10".to_string(), 1));
     }
 

@@ -12,14 +12,10 @@ use poundlock_statfile::{Snapshot, Uncounted as Sort};
 use serde::Serialize;
 
 use super::symbols::file_name;
-use super::table::counted;
+use super::text::counted;
 
 /// Sorts of waiting that are not watched, each with the functions by which a program gets to it.
-const UNWATCHED: [(&str, &[&str]); 3] = [
-    ("POSIX semaphores", &["sem_wait", "sem_trywait", "sem_timedwait", "sem_clockwait"]),
-    ("barriers", &["pthread_barrier_wait"]),
-    ("futexes through syscall()", &["syscall"]),
-];
+const UNWATCHED: [(&str, &[&str]); 1] = [("futexes through syscall()", &["syscall"])];
 
 /// Files of the C and C++ run-time systems: they are in every program, and what they call is not its doing.
 const RUN_TIME: [&str; 9] = [

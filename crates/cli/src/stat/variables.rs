@@ -20,6 +20,9 @@ type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 type Unit<'a> = gimli::Unit<Slice<'a>>;
 type Entry<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
 
+/// By address: a unit, and an entry in it.
+type Places = HashMap<u64, (DebugInfoOffset, UnitOffset)>;
+
 /// A variable's declaration.
 #[derive(Debug)]
 pub(super) struct Declared {
@@ -35,7 +38,9 @@ pub(super) struct Variables {
     sections: gimli::DwarfSections<Vec<u8>>,
     endian: RunTimeEndian,
     /// Where each is described: the unit, and the entry in it. By the variable's address in the file.
-    entries: HashMap<u64, (DebugInfoOffset, UnitOffset)>,
+    entries: Places,
+    /// By the whole name of a struct or class: its members that are locks.
+    locks: HashMap<String, Vec<String>>,
 }
 
 impl Variables {
@@ -56,8 +61,8 @@ impl Variables {
             section.map_or(Ok(Vec::new()), |section| Ok(section.uncompressed_data()?.into_owned()))
         };
         let sections = gimli::DwarfSections::load(load).ok()?;
-        let mut variables = Variables { sections, endian, entries: HashMap::new() };
-        variables.entries = variables.find();
+        let mut variables = Variables { sections, endian, entries: HashMap::new(), locks: HashMap::new() };
+        (variables.entries, variables.locks) = variables.find();
         Some(variables)
     }
 
@@ -65,9 +70,10 @@ impl Variables {
         self.sections.borrow(|section| EndianSlice::new(section, self.endian))
     }
 
-    fn find(&self) -> HashMap<u64, (DebugInfoOffset, UnitOffset)> {
+    fn find(&self) -> (Places, HashMap<String, Vec<String>>) {
         let dwarf = self.dwarf();
         let mut found = HashMap::new();
+        let mut locks: HashMap<String, Vec<String>> = HashMap::new();
         let mut headers = dwarf.units();
         // What is damaged or of a newer version is passed over: the report is better without it than not
         // there.
@@ -76,7 +82,27 @@ impl Variables {
             let Ok(unit) = dwarf.unit(header) else { continue };
             let reader = Reader { dwarf: &dwarf, unit: &unit };
             let mut entries = unit.entries();
+            // The names of the namespaces and classes around, each with its depth.
+            let mut scopes: Vec<(isize, String)> = Vec::new();
             while let Ok(Some(entry)) = entries.next_dfs() {
+                scopes.retain(|(depth, _)| *depth < entry.depth());
+                if matches!(
+                    entry.tag(),
+                    gimli::DW_TAG_namespace | gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type
+                ) {
+                    scopes.push((entry.depth(), reader.name(entry).unwrap_or_default()));
+                }
+                if entry.tag() == gimli::DW_TAG_member
+                    && let Some(member) = reader.name(entry)
+                    && entry.attr_value(gimli::DW_AT_type).is_some_and(|of| reader.is_lock(of))
+                {
+                    let names: Vec<&str> = scopes.iter().map(|(_, name)| name.as_str()).collect();
+                    let members = locks.entry(names.join("::")).or_default();
+                    // A header's class is in each unit that includes it.
+                    if !members.contains(&member) {
+                        members.push(member);
+                    }
+                }
                 if entry.tag() == gimli::DW_TAG_variable
                     && let Some(address) = reader.address(entry)
                 {
@@ -84,7 +110,25 @@ impl Variables {
                 }
             }
         }
-        found
+        (found, locks)
+    }
+
+    /// The member of this class that is a lock, if there is exactly one.
+    pub(super) fn lock_of(&self, class: &str) -> Option<&str> {
+        match &self.locks.get(class)?[..] {
+            [member] => Some(member),
+            _ => None,
+        }
+    }
+
+    /// The size of what the variable at `address` has many of, if it is an array; else its own.
+    pub(super) fn element_size(&self, address: u64) -> Option<u64> {
+        let (unit, entry) = *self.entries.get(&address)?;
+        let dwarf = self.dwarf();
+        let unit = dwarf.unit(dwarf.debug_info.header_from_offset(unit).ok()?).ok()?;
+        let reader = Reader { dwarf: &dwarf, unit: &unit };
+        let (.., of) = reader.declaration(&unit.entry(entry).ok()?, 0)?;
+        reader.element_size(of?, 0)
     }
 
     /// What is declared for the variable at `address`, and which part of it is `offset` further on.
@@ -278,6 +322,35 @@ impl<'a> Reader<'_, 'a> {
             }
         }
         Some(dimensions)
+    }
+
+    /// Whether a type is one of the locks that programs know by name.
+    fn is_lock(&self, of: AttributeValue<Slice<'a>>) -> bool {
+        const NAMES: [&str; 10] = [
+            "pthread_mutex_t",
+            "pthread_rwlock_t",
+            "pthread_spinlock_t",
+            "mtx_t",
+            "mutex",
+            "timed_mutex",
+            "recursive_mutex",
+            "recursive_timed_mutex",
+            "shared_mutex",
+            "shared_timed_mutex",
+        ];
+        let name = self.entry(of).and_then(|(_, entry)| self.name(&entry));
+        name.is_some_and(|name| NAMES.contains(&name.as_str()))
+    }
+
+    fn element_size(&self, of: AttributeValue<Slice<'a>>, depth: usize) -> Option<u64> {
+        let (_, entry) = self.entry(of).filter(|_| depth < DEEPEST)?;
+        match entry.tag() {
+            gimli::DW_TAG_array_type => self.element_size(entry.attr_value(gimli::DW_AT_type)?, depth + 1),
+            gimli::DW_TAG_typedef | gimli::DW_TAG_const_type | gimli::DW_TAG_volatile_type => {
+                self.element_size(entry.attr_value(gimli::DW_AT_type)?, depth + 1)
+            }
+            _ => self.size(of, 0),
+        }
     }
 
     fn size(&self, of: AttributeValue<Slice<'a>>, depth: usize) -> Option<u64> {

@@ -29,6 +29,7 @@ const FUNCTIONS: &[(&str, &[&str])] = &[
     // Where the kernel has no clock in user space.
     ("clock_gettime", &["clock_gettime"]),
     ("pthread_self", &[]),
+    ("sem_trywait", &[]),
     ("getenv", &[]),
     ("getauxval", &[]),
     ("sched_getcpu", &["getcpu"]),

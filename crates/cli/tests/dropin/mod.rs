@@ -38,6 +38,7 @@ programs! {
     who_is_woken: "condvar_wake.c", All;
     robust_inheriting_protected_and_shared_objects: "foreign.c", All;
     objects_shared_between_processes: "pshared.c", All;
+    semaphores_barriers_joins_and_futexes: "blocking.c", Two;
     c11_locks: "c11.c", All;
     destroyed_by_another_thread: "destroy.c", All, argument("mutex");
     destroyed_while_somebody_waits_with_it: "destroy_waited.c", All;
@@ -96,6 +97,7 @@ fn counted() {
         "condvar_results.c",
         "tolerance.c",
         "foreign.c",
+        "blocking.c",
         "c11.c",
         "cancel.c",
         "destroy_waited.c",

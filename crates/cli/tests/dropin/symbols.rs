@@ -104,13 +104,24 @@ fn nothing_else_is_exported() {
         "_exit",
         "_Exit",
     ];
+    let blocking = [
+        "sem_wait",
+        "sem_timedwait",
+        "sem_clockwait",
+        "pthread_barrier_wait",
+        "pthread_join",
+        "pthread_timedjoin_np",
+        "pthread_clockjoin_np",
+        "thrd_join",
+    ];
     let scheduling =
         ["pthread_setschedparam", "pthread_setschedprio", "sched_setscheduler", "sched_setparam"];
     // What the locks look for that a program is linked with.
-    let linked = ["poundlock_statistics_1"];
+    let linked = ["poundlock_statistics_2"];
     // What AddressSanitizer looks for.
     let sanitizer = ["__asan_default_options"];
-    let wrappers = [&handlers[..], &others[..], &scheduling[..], &linked[..], &sanitizer[..]].concat();
+    let wrappers =
+        [&handlers[..], &others[..], &blocking[..], &scheduling[..], &linked[..], &sanitizer[..]].concat();
     let others: Vec<_> = defined(preload_library())
         .into_iter()
         .filter(|name| !is_ours_to_answer(name) && !wrappers.contains(&name.as_str()))

@@ -13,7 +13,7 @@ use crate::real::report::Report;
 use crate::support::LIMIT;
 use crate::support::{self, Started};
 
-/// A way to run a program. `None` is the default lock.
+/// A way to run a program. `None` is the default: our lock under `run`, the program's own under `stat`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum How {
     /// On glibc, without Poundlock: the control.
@@ -78,7 +78,7 @@ impl How {
                 let mut command = support::poundlock();
                 command.arg("stat");
                 lock_option(&mut command, lock);
-                command.arg("--json").arg(dir.path().join("report.json")).arg("--").arg(program);
+                command.args(["--each", "--json"]).arg(dir.path().join("report.json")).arg("--").arg(program);
                 command
             }
         };
@@ -126,11 +126,11 @@ impl Launch {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         let mut report = None;
         if let How::Stat(lock) = self.how {
-            let lock = lock.unwrap_or("poundlock");
+            let lock = lock.unwrap_or("glibc");
             report = Some(Report::read(&self.dir.path().join("report.json"), &self.words, lock));
             // A spinlock's name alone leaves the mutex to us.
             let mutex = if Form::parse(lock).is_some() { "poundlock" } else { lock };
-            let table = format!("\nlock {mutex}, ");
+            let table = format!("\nlocks measured: mutex {mutex}");
             assert!(stderr.contains(&table), "no table on standard error:\n{stderr}");
         }
         Finished { stdout: output.stdout, stderr, report }

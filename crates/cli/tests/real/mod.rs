@@ -2,7 +2,7 @@
 //! right.
 //!
 //! Each program is one module and is run in the same ways (see [`how::How`]): plainly on glibc as the
-//! control, under `run` with every lock, under `stat`, and under `stat --lock glibc`. A run passes if its
+//! control, under `run` with every lock, under `stat --lock poundlock`, and under `stat`. A run passes if its
 //! *results* are right; it fails if they are not, if the exit status is not the expected one, or if it takes
 //! longer than [`LIMIT`](crate::support::LIMIT), and then shows what it had written.
 //!
@@ -41,8 +41,8 @@ macro_rules! every_way {
             run_baseline Run(Some("baseline")),
             run_any_negative Run(Some("any-negative")),
             run_mcs_queue Run(Some("mcs-queue")),
-            stat Stat(None),
-            stat_glibc Stat(Some("glibc")),
+            stat Stat(Some("poundlock")),
+            stat_glibc Stat(None),
         }
     };
 }
@@ -57,9 +57,9 @@ macro_rules! every_spin_way {
             run_qspin Run(Some("qspin")),
             run_qspin_virt Run(Some("qspin-virt")),
             run_qspin_pv Run(Some("qspin-pv")),
-            stat Stat(None),
+            stat Stat(Some("poundlock")),
             stat_qspin Stat(Some("qspin")),
-            stat_glibc Stat(Some("glibc")),
+            stat_glibc Stat(None),
         }
     };
 }

@@ -99,12 +99,15 @@ pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().unwrap_or_else(|| panic!("{key} is no list in {value:#}"))
 }
 
-/// Runs `poundlock stat` in this way, which is complete but for `--json FILE` and what comes behind it: what
-/// was printed, the report, and the JSON.
+/// Runs `poundlock stat` in this way, which is complete but for the options that show single locks and events,
+/// `--json FILE` and what comes behind it: what was printed, the report, and the JSON.
 #[track_caller]
 pub(crate) fn measured(cmd: &mut Command, behind: &[&OsStr], status: i32) -> (String, String, Value) {
     let json = scratch().join("report.json");
-    let output = run_limited(cmd.arg("--json").arg(&json).args(behind), LIMIT);
+    let output = run_limited(
+        cmd.env("COLUMNS", "400").args(["--each", "--events", "--json"]).arg(&json).args(behind),
+        LIMIT,
+    );
     expect_status(&output, status);
     let text = std::fs::read_to_string(&json).expect("the JSON is there");
     let document = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));

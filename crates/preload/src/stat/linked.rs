@@ -11,11 +11,11 @@ use crate::mode;
 /// What the program's locks look for when it starts.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "a symbol of C's")]
-pub(crate) static poundlock_statistics_1: Statistics =
+pub(crate) static poundlock_statistics_2: Statistics =
     Statistics { counts, acquired, wait_begins, acquired_after, gave_up, released, destroyed };
 
 const _: () = {
-    assert!(SYMBOL.to_bytes().len() == b"poundlock_statistics_1".len());
+    assert!(SYMBOL.to_bytes().len() == b"poundlock_statistics_2".len());
     assert!(size_of::<Wait>() <= size_of::<Room>() && align_of::<Wait>() <= align_of::<Room>());
 };
 
@@ -28,13 +28,13 @@ extern "C" fn counts() -> bool {
 #[inline(always)]
 unsafe fn counted(lock: &Lock) -> LockRef<'_> {
     // SAFETY: the caller's.
-    let word = unsafe { &*lock.word };
-    LockRef { word, address: lock.address, kind: LockKind::from_byte(lock.kind as u8) }
+    let (word, writers) = unsafe { (&*lock.word, lock.writers.as_ref()) };
+    LockRef { word, address: lock.address, kind: LockKind::from_byte(lock.kind as u8), writers }
 }
 
-unsafe extern "C" fn acquired(lock: &Lock) {
+unsafe extern "C" fn acquired(lock: &Lock, pc: usize) {
     // SAFETY: the caller's lock.
-    super::RECORDER.acquired(unsafe { counted(lock) });
+    super::RECORDER.acquired(unsafe { counted(lock) }, pc);
 }
 
 unsafe extern "C" fn wait_begins(lock: &Lock, room: &mut Room, pc: usize, sp: usize) {
@@ -47,7 +47,9 @@ unsafe extern "C" fn wait_begins(lock: &Lock, room: &mut Room, pc: usize, sp: us
 unsafe extern "C" fn acquired_after(lock: &Lock, room: &mut Room) {
     // SAFETY: the caller's lock, and what `wait_begins` has put there, once.
     unsafe {
-        super::RECORDER.acquired_after_wait(counted(lock), core::ptr::from_mut(room).cast::<Wait>().read())
+        let wait = core::ptr::from_mut(room).cast::<Wait>().read();
+        let pc = wait.pc();
+        super::RECORDER.acquired_after_wait(counted(lock), wait, pc);
     };
 }
 
@@ -56,9 +58,9 @@ unsafe extern "C" fn gave_up(lock: &Lock, room: &mut Room) {
     unsafe { super::RECORDER.abandoned_wait(counted(lock), core::ptr::from_mut(room).cast::<Wait>().read()) };
 }
 
-unsafe extern "C" fn released(lock: &Lock) {
+unsafe extern "C" fn released(lock: &Lock, pc: usize, sp: usize) {
     // SAFETY: the caller's lock.
-    super::RECORDER.released(unsafe { counted(lock) });
+    super::RECORDER.released(unsafe { counted(lock) }, CallSite { pc, sp });
 }
 
 unsafe extern "C" fn destroyed(lock: &Lock) {

@@ -9,25 +9,23 @@
 //! | acquired (recursive: outermost only) | [`acquire`], or what it is made of |
 //! | about to release (outermost), still holding the lock | [`released`](Recorder::released) |
 //!
-//! Calls for locks that are not counted are only numbered, by [`uncounted`]. [`thread_started`] counts
-//! threads, since a thread without a counted lock has no record. Semaphore arrays count themselves; here are
+//! [`thread_started`] counts threads, since a thread without a counted lock has no record. Semaphore arrays count themselves; here are
 //! only [`array_used`] and [`remove_array`].
 //!
-//! A spinlock has its [`LockRef`] from [`spinlock`], and is initialised and destroyed by [`spinlock_created`]
-//! and [`spinlock_destroyed`]. Lock events come by themselves, from the platform.
+//! What has no room for a word of ours has its [`LockRef`] from [`at`], and is initialised and destroyed by
+//! [`created_at`] and [`destroyed_at`]. Lock events come by themselves, from the platform.
 
 mod arrays;
 mod linked;
 
 use core::ffi::{CStr, c_int};
 
-use libc::{EBUSY, ETIMEDOUT};
+use libc::{EBUSY, EOWNERDEAD, ETIMEDOUT};
 
 pub(crate) use arrays::{array_used, remove_array};
 use poundlock_core::events::Event;
-use poundlock_statfile::LockKind;
-pub(crate) use poundlock_statfile::Uncounted;
-pub(crate) use poundlock_statfile::writer::{CallSite, LockRef};
+pub(crate) use poundlock_statfile::LockKind;
+pub(crate) use poundlock_statfile::writer::{CallSite, Ended, LockRef, Wake};
 use poundlock_statfile::writer::{Host, Options, Recorder, Words};
 
 use crate::abi::Patience;
@@ -37,8 +35,9 @@ pub(crate) struct Process;
 /// This process's.
 pub(crate) static RECORDER: Recorder<Process> = Recorder::new();
 
-/// The words of spinlocks. In a forked child a copy of the parent's, as its locks are.
-static SPINLOCKS: Words = Words::new();
+/// The words of what has no room for one: spinlocks, condition variables, semaphores, and what processes
+/// share. In a forked child a copy of the parent's, as its locks are.
+static WORDS: Words = Words::new();
 
 // SAFETY: the word is thread-local, null in a new thread, and a plain load and store of a thread's own
 // memory.
@@ -71,7 +70,7 @@ pub(crate) fn init(lock_name: &str, rwlock_name: &str) -> bool {
     let begun = !directory.is_empty()
         && RECORDER.init(directory, lock_name.as_bytes(), rwlock_name.as_bytes(), Options::DEFAULT);
     if begun {
-        SPINLOCKS.open();
+        WORDS.open();
         poundlock_linux::events::send_to(count);
     }
     begun
@@ -89,31 +88,28 @@ fn count(event: Event, amount: u64) {
     }
 }
 
+/// The object at this address, which has no room for a word of ours.
 #[inline]
-pub(crate) fn spinlock(address: usize) -> LockRef<'static> {
-    LockRef { word: SPINLOCKS.word(address), address, kind: LockKind::Spinlock }
+pub(crate) fn at(address: usize, kind: LockKind) -> LockRef<'static> {
+    LockRef { word: WORDS.word(address), address, kind, writers: None }
 }
 
-pub(crate) fn spinlock_created(address: usize, site: CallSite) {
-    let lock = spinlock(address);
-    if SPINLOCKS.is_others(lock.word) {
+/// The object at this address is initialised.
+pub(crate) fn created_at(address: usize, kind: LockKind, site: CallSite) {
+    let lock = at(address, kind);
+    if WORDS.is_others(lock.word) {
         RECORDER.no_room();
     } else {
         RECORDER.created(lock, site);
     }
 }
 
-pub(crate) fn spinlock_destroyed(address: usize) {
-    let lock = spinlock(address);
-    if !SPINLOCKS.is_others(lock.word) {
-        RECORDER.destroyed(lock);
-        SPINLOCKS.free(address);
+/// What is at this address, if anything is, is destroyed.
+pub(crate) fn destroyed_at(address: usize, kind: LockKind) {
+    if let Some(word) = WORDS.known(address) {
+        RECORDER.destroyed(LockRef { word, address, kind, writers: None });
+        WORDS.free(address);
     }
-}
-
-#[cold]
-pub(crate) fn uncounted(what: Uncounted) {
-    RECORDER.uncounted(what);
 }
 
 /// Takes a lock and counts that: `acquire` takes it with as much patience as it is told. Only the `outermost`
@@ -126,15 +122,16 @@ pub(crate) fn acquire<Time>(
     acquire: impl Fn(Patience<Time>) -> c_int,
 ) -> c_int {
     let mut result = acquire(Patience::None);
-    if result == 0 {
+    // A robust mutex whose owner has died is acquired with that error.
+    if result == 0 || result == EOWNERDEAD {
         if outermost() {
-            RECORDER.acquired(lock);
+            RECORDER.acquired(lock, site.pc);
         }
     } else if result == EBUSY && !matches!(patience, Patience::None) {
         let wait = RECORDER.wait_begin(lock, site);
         result = acquire(patience);
         match result {
-            0 => RECORDER.acquired_after_wait(lock, wait),
+            0 | EOWNERDEAD => RECORDER.acquired_after_wait(lock, wait, site.pc),
             ETIMEDOUT => RECORDER.abandoned_wait(lock, wait),
             // Refused at once: no wait at all.
             _ => drop(wait),

@@ -173,6 +173,12 @@ pub(super) fn calibrate_sometimes(map: Map, now: u64) {
     }
 }
 
+/// Nanoseconds, by the rate known so far.
+#[inline]
+pub(super) fn span(map: Map, ticks: u64) -> u64 {
+    ((u128::from(ticks) * u128::from(map.header().tick_ns.load(Relaxed))) >> 32) as u64
+}
+
 #[cold]
 pub(super) fn calibrate(map: Map) {
     let header = map.header();
@@ -184,6 +190,12 @@ pub(super) fn calibrate(map: Map) {
     let next = &header.later[(count % 2) as usize];
     next.ticks.store(ticks, Relaxed);
     next.ns.store(ns, Relaxed);
+    let passed = ticks.saturating_sub(header.start.ticks.load(Relaxed));
+    let passed_ns = ns.saturating_sub(header.start.ns.load(Relaxed));
+    if passed > 0 {
+        let rate = (u128::from(passed_ns) << 32) / u128::from(passed);
+        header.tick_ns.store(rate as u64, Relaxed);
+    }
     // Release: the count names the pair only once it is whole.
     header.later_count.store(count.wrapping_add(1), Release);
     header.later_busy.store(0, Release);

@@ -69,7 +69,10 @@ fn holds(map: Map, claim: u32, lock: LockRef<'_>) -> bool {
     let index = claim & layout::INDEX_MASK;
     let Some(slot) = map.lock(index) else { return false };
     let old = slot.meta.load(Acquire);
-    if word_of(index, old) != claim || slot.address.load(Relaxed) != lock.address as u64 {
+    if word_of(index, old) != claim
+        || slot.address.load(Relaxed) != lock.address as u64
+        || meta_kind(old) != lock.kind as u8
+    {
         return false;
     }
     match meta_state(old) {
@@ -221,7 +224,7 @@ pub(super) fn waited(map: Map, word: u32) {
     if let Some(slot) = map.lock(word & layout::INDEX_MASK)
         && slot.waited.load(Relaxed) == 0
     {
-        slot.waited.store(1, Release);
+        slot.waited.fetch_or(layout::WAITED, AcqRel);
     }
 }
 
@@ -250,6 +253,7 @@ pub(super) fn carry_over(from: Map, to: Map) {
                 word: &word,
                 address: slot.address.load(Relaxed) as usize,
                 kind: crate::LockKind::from_byte(meta_kind(state)),
+                writers: None,
             };
             publish(to, lock, word_of(index, state));
         } else {

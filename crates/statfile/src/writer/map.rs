@@ -30,7 +30,7 @@ pub struct Options {
 impl Options {
     /// What a measured program gets.
     pub const DEFAULT: Options = Options {
-        sizes: &[4 << 30, 1 << 30, 256 << 20, 96 << 20],
+        sizes: &[4 << 30, 1 << 30, 256 << 20, 128 << 20],
         locks: 1 << layout::INDEX_BITS,
         stacks: 1 << 16,
         modules: 4096,
@@ -60,7 +60,7 @@ impl Regions {
         let pages = |bytes: u64| bytes.next_multiple_of(PAGE);
         let buckets = (options.locks / 2).max(1).next_power_of_two();
         let stack_index_size = (options.stacks * 2).next_power_of_two();
-        let locks = layout::HEADER_OFFSET + layout::HEADER_SIZE;
+        let locks = layout::LOCKS_OFFSET;
         let addresses = locks + pages(u64::from(options.locks) * size_of::<LockSlot>() as u64);
         let stacks = addresses + pages(u64::from(buckets) * 16);
         let stack_index = stacks + pages(u64::from(options.stacks) * size_of::<StackSlot>() as u64);
@@ -181,8 +181,7 @@ impl Map {
     /// The bucket for `address`. `None` if there is no memory for it.
     pub(super) fn bucket(self, address: u64) -> Option<&'static [AtomicU32; 4]> {
         let header = self.header();
-        let hash = (address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        let bucket = hash & u64::from(header.address_buckets.load(Relaxed) - 1);
+        let bucket = layout::bucket_of(address, header.address_buckets.load(Relaxed))?;
         let offset = header.address_offset.load(Relaxed) + bucket * 16;
         // SAFETY: within the buckets, whose number is a power of two.
         self.back_page(offset).then(|| unsafe { self.at(offset) })

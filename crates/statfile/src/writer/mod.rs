@@ -4,12 +4,13 @@
 //! them may be made before `main`, from inside `malloc`, from signal handlers and in forked children. Nothing
 //! blocks; in one case a thread yields to another: when both are the first in a forked child.
 //!
-//! The uncontended pair [`Recorder::acquired`] and [`Recorder::released`] is a few loads, stores to one line
-//! that no other thread writes, and a look at the clock; everything else is out of line. Slow paths mark the
+//! The uncontended pair [`Recorder::acquired`] and [`Recorder::released`] is a few loads, and stores to two lines
+//! that no other thread writes; chance has one in a few looked at the clock. Everything else is out of line. Slow paths mark the
 //! record busy. A signal handler that interrupts one, or a lock taken by the unwinder in the middle of one,
 //! is not counted (but counted as lost) if it needs a slow path itself.
 
 mod arrays;
+mod blocking;
 mod clock;
 mod locks;
 mod map;
@@ -17,6 +18,7 @@ mod modules;
 mod stacks;
 mod sys;
 mod threads;
+mod waits;
 mod words;
 
 use core::cell::UnsafeCell;
@@ -25,11 +27,12 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
+pub use blocking::{Ended, Wake};
 pub use clock::read_clocks_by;
 pub use map::Options;
 pub use words::Words;
 
-use crate::layout::{self, CHUNK_ENTRIES, Entry, Events, INDEX_MASK, PAGE, Record, SiteCell};
+use crate::layout::{self, CHUNK_ENTRIES, Entry, Events, INDEX_MASK, LockSlot, PAGE, Record, SiteCell};
 use crate::{ArrayEnd, LockKind, Uncounted};
 use map::Map;
 
@@ -57,6 +60,28 @@ pub struct LockRef<'a> {
     pub address: usize,
     /// What it is.
     pub kind: LockKind,
+    /// Of a readers-writer lock's readers: the `word` of its writers, whose address is
+    /// [`LockKind::WRITERS`] beyond this one. In their slot is who waits for either.
+    pub writers: Option<&'a AtomicU32>,
+}
+
+impl<'a> LockRef<'a> {
+    /// The lock in whose slot is who waits for this one: itself, or the writers of these readers.
+    #[inline(always)]
+    fn group(self) -> LockRef<'a> {
+        match self.writers {
+            None => self,
+            Some(word) => LockRef {
+                word,
+                address: self.address + LockKind::WRITERS,
+                kind: match self.kind {
+                    LockKind::SharedRwReaders => LockKind::SharedRwWriters,
+                    _ => LockKind::RwWriters,
+                },
+                writers: None,
+            },
+        }
+    }
 }
 
 /// The place in the program that called a lock function.
@@ -76,13 +101,47 @@ pub struct Wait {
     began: u64,
     record: *const Record,
     cell: *const SiteCell,
+    /// Where it is counted as going on; null if it is not.
+    slot: *const LockSlot,
     /// Whether this is the wait that the record shows as going on. One in a signal handler is not.
     shown: bool,
+}
+
+impl Wait {
+    /// The return address of the call that waits; 0 if unknown.
+    #[must_use]
+    pub fn pc(&self) -> usize {
+        // SAFETY: a cell of the thread's record, of a mapping that stays.
+        unsafe { self.cell.as_ref() }.map_or(0, |cell| cell.pc.load(Relaxed) as usize)
+    }
+
+    /// Whether its cell is one of this record: not if the thread had to borrow one, or was forked meanwhile.
+    #[inline(always)]
+    fn is_kept_by(&self, record: &Record) -> bool {
+        core::ptr::eq(record, self.record)
+    }
+
+    /// It goes on in the parent of this process.
+    fn forget(&mut self) {
+        self.slot = core::ptr::null();
+    }
+
+    /// It no longer goes on, at this moment. Where it did.
+    #[inline]
+    fn leave(&mut self, now: u64) -> Option<&'static LockSlot> {
+        let slot = core::mem::replace(&mut self.slot, core::ptr::null());
+        // SAFETY: a slot of the thread's mapping, if no fork came in between; mappings of before stay.
+        let slot = unsafe { slot.as_ref() }?;
+        waits::leave(slot, now);
+        Some(slot)
+    }
 }
 
 impl Drop for Wait {
     #[inline]
     fn drop(&mut self) {
+        // One that was none has lasted no time.
+        self.leave(self.began);
         if self.shown {
             // SAFETY: the thread's record, if no fork came in between; records and mappings of before stay.
             unsafe { (*self.record).wait_began.store(0, Relaxed) };
@@ -148,6 +207,12 @@ impl Empty {
 #[inline(always)]
 fn add(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(amount), Relaxed);
+}
+
+/// The same, of one that stops at its greatest value.
+#[inline(always)]
+fn add_small(counter: &AtomicU32, amount: u32) {
+    counter.store(counter.load(Relaxed).saturating_add(amount), Relaxed);
 }
 
 #[inline(always)]
@@ -286,28 +351,34 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// The calling thread has acquired the lock without waiting. Of a lock that it can acquire again while it
-    /// holds it, only the first time.
+    /// The calling thread has acquired the lock without waiting, by a call that returns to `pc` (0: unknown).
+    /// Of a lock that it can acquire again while it holds it, only the first time.
     #[inline(always)]
-    pub fn acquired(&'static self, lock: LockRef<'_>) {
+    pub fn acquired(&'static self, lock: LockRef<'_>, pc: usize) {
         match find::<H>(lock) {
             Some((record, entry)) => {
-                add(&entry.acquisitions, 1);
-                entry.hold_start.store(clock::ticks(record.clock.load(Relaxed)), Relaxed);
+                entry.site.store(pc as u64, Relaxed);
+                if !waits::is_marked(record, lock) {
+                    hold_begins(record, entry);
+                } else {
+                    waits::hold_begins(record, entry, lock.group().word, lock.writers.is_none());
+                }
             }
-            None => self.acquired_slowly(lock.word, lock.address, lock.kind),
+            None => self.acquired_slowly(lock.word, lock.address, lock.kind, pc),
         }
     }
 
-    /// The calling thread is about to release the lock. It must still hold it: afterwards the lock's memory
-    /// may be gone.
+    /// The calling thread is about to release the lock, by a call from `site`. It must still hold it:
+    /// afterwards the lock's memory may be gone.
     #[inline(always)]
-    pub fn released(&'static self, lock: LockRef<'_>) {
+    pub fn released(&'static self, lock: LockRef<'_>, site: CallSite) {
         match find::<H>(lock) {
             Some((record, entry)) => {
-                let now = clock::ticks(record.clock.load(Relaxed));
-                hold_ended(entry, now);
-                record.last_seen.store(now, Relaxed);
+                if !waits::is_marked(record, lock) {
+                    hold_ended(record, entry);
+                } else {
+                    self.released_while_others_wait(lock.group().word, entry, site);
+                }
             }
             None => self.released_slowly(lock.address),
         }
@@ -319,31 +390,43 @@ impl<H: Host> Recorder<H> {
     #[cold]
     #[inline(never)]
     pub fn wait_begin(&'static self, lock: LockRef<'_>, site: CallSite) -> Wait {
-        let mut wait = Wait { began: 0, record: core::ptr::null(), cell: core::ptr::null(), shown: false };
+        let mut wait = Wait {
+            began: 0,
+            record: core::ptr::null(),
+            cell: core::ptr::null(),
+            slot: core::ptr::null(),
+            shown: false,
+        };
         if let Some(visit) = self.enter() {
             let map = visit.map;
             // SAFETY: set once, before ON.
             let options = unsafe { &(*self.setup.get()).options };
             let word = locks::word(map, lock, options);
-            let tag = if word == layout::OVERFLOW {
-                layout::tag(word, 0)
-            } else {
-                locks::waited(map, word);
-                layout::tag(word, lock.address as u64)
-            };
+            let tag = tag_of(word, lock);
+            locks::waited(map, word);
             // A borrowed record is handed back before the wait ends: no site in it.
             if !visit.borrowed {
                 let unwind = self.unwind.load(Relaxed) != 0;
-                let cell = stacks::cell(map, visit.record, tag, site, unwind);
                 wait.record = visit.record;
-                wait.cell = cell.map_or(core::ptr::null(), |cell| &raw const *cell);
-                wait.shown = visit.record.wait_began.load(Relaxed) == 0;
+                wait.cell = stacks::wait_cell(map, visit.record, tag, site, unwind);
             }
             wait.began = clock::ticks(visit.record.clock.load(Relaxed));
+            if !visit.borrowed {
+                blocking::end_stale(map, visit.record, site, wait.began);
+                wait.shown = visit.record.wait_began.load(Relaxed) == 0;
+            }
+            if !visit.borrowed && lock.kind.is_acquired() {
+                let group =
+                    if lock.writers.is_some() { locks::word(map, lock.group(), options) } else { word };
+                locks::waited(map, group);
+                if let Some(slot) = map.lock(group & INDEX_MASK) {
+                    waits::arrive(slot, wait.began);
+                    wait.slot = slot;
+                }
+            }
             if wait.shown {
-                let offset = if wait.cell.is_null() { 0 } else { wait.cell as u64 - map.base() as u64 };
                 visit.record.wait_tag.store(tag, Relaxed);
-                visit.record.wait_site.store(offset, Relaxed);
+                visit.record.wait_site.store(wait.cell as u64 - map.base() as u64, Relaxed);
                 visit.record.wait_began.store(wait.began, Release);
             }
             clock::calibrate_sometimes(map, wait.began);
@@ -352,28 +435,39 @@ impl<H: Host> Recorder<H> {
         wait
     }
 
-    /// The wait ended with the lock acquired.
+    /// The wait ended with the lock acquired, by a call that returns to `pc`.
     #[inline]
-    pub fn acquired_after_wait(&'static self, lock: LockRef<'_>, wait: Wait) {
+    pub fn acquired_after_wait(&'static self, lock: LockRef<'_>, mut wait: Wait, pc: usize) {
         match find::<H>(lock) {
-            Some((record, entry)) if wait.began != 0 => {
+            Some((record, entry)) if wait.began != 0 && wait.is_kept_by(record) => {
                 let now = clock::ticks(record.clock.load(Relaxed));
-                wait_ended(record, entry, &wait, now);
-                add(&entry.acquisitions, 1);
-                entry.hold_start.store(now, Relaxed);
+                if let Some(slot) = wait.leave(now)
+                    && lock.writers.is_none()
+                {
+                    waits::handed_over(slot, now);
+                }
+                entry.site.store(pc as u64, Relaxed);
+                // SAFETY: the record's own mapping.
+                let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
+                wait_ended(map, record, &wait, now, false);
+                hold_begins_after_wait(record, entry, now);
             }
-            _ => self.count_acquired(lock, Some(wait)),
+            _ => self.count_acquired(lock, Some(wait), pc),
         }
     }
 
     /// The wait ended without the lock: its time was up.
     #[cold]
     #[inline(never)]
-    pub fn abandoned_wait(&'static self, lock: LockRef<'_>, wait: Wait) {
+    pub fn abandoned_wait(&'static self, lock: LockRef<'_>, mut wait: Wait) {
         if let Some(visit) = self.enter().filter(|_| wait.began != 0) {
             let now = clock::ticks(visit.record.clock.load(Relaxed));
-            let (entry, _) = self.entry(&visit, lock);
-            wait_ended(visit.record, entry, &wait, now);
+            if wait.is_kept_by(visit.record) {
+                wait.leave(now);
+            } else {
+                wait.forget();
+            }
+            self.wait_ended(&visit, lock, &wait, now, true);
         }
     }
 
@@ -385,7 +479,11 @@ impl<H: Host> Recorder<H> {
         if let Some(visit) = self.enter() {
             let map = visit.map;
             let unwind = self.unwind.load(Relaxed) != 0;
-            let cell = stacks::cell(map, visit.record, layout::CREATION_TAG, site, unwind);
+            let cell = if site.pc == 0 {
+                None
+            } else {
+                stacks::cell(map, visit.record, layout::CREATION_TAG, stacks::Role::Wait, site, unwind)
+            };
             let stack = cell.map_or(0, |cell| cell.stack.load(Relaxed));
             // SAFETY: set once, before ON.
             let options = unsafe { &(*self.setup.get()).options };
@@ -523,23 +621,70 @@ impl<H: Host> Recorder<H> {
     /// Takes a [`LockRef`] apart, so that its parts travel in registers and the fast path needs no frame.
     #[cold]
     #[inline(never)]
-    fn acquired_slowly(&'static self, word: &AtomicU32, address: usize, kind: LockKind) {
-        self.count_acquired(LockRef { word, address, kind }, None);
+    fn acquired_slowly(&'static self, word: &AtomicU32, address: usize, kind: LockKind, pc: usize) {
+        self.count_acquired(LockRef { word, address, kind, writers: None }, None, pc);
+    }
+
+    /// Takes the time that others have waited for it upon the hold that ends.
+    #[cold]
+    #[inline(never)]
+    fn released_while_others_wait(&'static self, group: &AtomicU32, entry: &Entry, site: CallSite) {
+        let start = entry.hold_start.load(Relaxed);
+        entry.hold_start.store(0, Relaxed);
+        let Some(visit) = self.enter() else { return };
+        let (map, record) = (visit.map, visit.record);
+        let Some(slot) = map.lock(group.load(Relaxed) & INDEX_MASK) else { return };
+        let now = clock::ticks(record.clock.load(Relaxed));
+        record.last_seen.store(now, Relaxed);
+        let charge = waits::settle(slot, now);
+        if start == 0 {
+            // Not acquired by this thread, or before anything was counted.
+            slot.handover.fetch_add(charge, Relaxed);
+            return;
+        }
+        let tag = entry.tag.load(Relaxed);
+        let unwind = self.unwind.load(Relaxed) != 0;
+        let role = stacks::Role::Hold(entry.site.load(Relaxed));
+        let cell = stacks::cell(map, record, tag, role, site, unwind)
+            .or_else(|| stacks::cell(map, record, tag, role, CallSite { pc: 0, sp: 0 }, false));
+        let Some(cell) = cell else {
+            slot.handover.fetch_add(charge, Relaxed);
+            self.lost();
+            return;
+        };
+        let cut = start == layout::HELD_UNTIMED;
+        let start = if cut { slot.first_wait.load(Relaxed) } else { start & !NOT_PICKED };
+        count_wait(map, cell, now.saturating_sub(start), cut);
+        add(&cell.charged, charge);
     }
 
     #[cold]
     #[inline(never)]
-    fn count_acquired(&'static self, lock: LockRef<'_>, wait: Option<Wait>) {
+    fn count_acquired(&'static self, lock: LockRef<'_>, wait: Option<Wait>, pc: usize) {
         if let Some(visit) = self.enter() {
             let record = visit.record;
             let now = clock::ticks(record.clock.load(Relaxed));
             let (entry, shared) = self.entry(&visit, lock);
-            if let Some(wait) = wait.filter(|wait| wait.began != 0) {
-                wait_ended(record, entry, &wait, now);
+            let waited = wait.is_some();
+            if let Some(mut wait) = wait.filter(|wait| wait.began != 0) {
+                if !wait.is_kept_by(record) {
+                    wait.forget();
+                } else if let Some(slot) = wait.leave(now)
+                    && lock.writers.is_none()
+                {
+                    waits::handed_over(slot, now);
+                }
+                self.wait_ended(&visit, lock, &wait, now, false);
             }
-            add(&entry.acquisitions, 1);
-            if !visit.borrowed {
-                entry.hold_start.store(now, Relaxed);
+            if visit.borrowed {
+                add(&entry.acquisitions, 1);
+            } else {
+                entry.site.store(pc as u64, Relaxed);
+                if waited {
+                    hold_begins_after_wait(record, entry, now);
+                } else {
+                    hold_begins(record, entry);
+                }
                 if shared {
                     entry.tag.store(lock.address as u64, Relaxed);
                 }
@@ -561,10 +706,31 @@ impl<H: Host> Recorder<H> {
         // SAFETY: anything else is a record.
         let record = unsafe { &*word.cast_const().cast::<Record>() };
         if record.overflow.tag.load(Relaxed) == address as u64 {
-            let now = clock::ticks(record.clock.load(Relaxed));
-            hold_ended(&record.overflow, now);
-            record.last_seen.store(now, Relaxed);
+            hold_ended(record, &record.overflow);
         }
+    }
+
+    /// Counts a wait that is over, in the cell that it has or in one found now.
+    fn wait_ended(
+        &'static self,
+        visit: &Visit<H>,
+        lock: LockRef<'_>,
+        wait: &Wait,
+        now: u64,
+        timed_out: bool,
+    ) {
+        if wait.is_kept_by(visit.record) {
+            wait_ended(visit.map, visit.record, wait, now, timed_out);
+            return;
+        }
+        // It had no record of its own when the wait began, or another one: the process was forked meanwhile,
+        // by a signal handler.
+        // SAFETY: set once, before ON.
+        let options = unsafe { &(*self.setup.get()).options };
+        let tag = tag_of(locks::word(visit.map, lock, options), lock);
+        let nowhere = CallSite { pc: 0, sp: 0 };
+        let cell = stacks::wait_cell(visit.map, visit.record, tag, nowhere, false);
+        count_wait(visit.map, cell, now.saturating_sub(wait.began), timed_out);
     }
 
     /// The entry for the lock, and whether it is the one for all that found no room.
@@ -762,30 +928,109 @@ impl<H: Host> Drop for Visit<H> {
     }
 }
 
+/// The tag of a lock whose word has been found to be this.
+fn tag_of(word: u32, lock: LockRef<'_>) -> u64 {
+    if word == layout::OVERFLOW { layout::tag(word, 0) } else { layout::tag(word, lock.address as u64) }
+}
+
+/// The lowest bit of [`Entry::hold_start`] says that the hold is timed, but not one of those that were picked
+/// (SAMPLED).
+const NOT_PICKED: u64 = 1;
+
+/// Counts an acquisition; whether its hold is to be timed as one of those from which all are estimated.
 #[inline(always)]
-fn hold_ended(entry: &Entry, now: u64) {
-    let start = entry.hold_start.load(Relaxed);
-    if start != 0 {
-        // A thread that moved between processors whose counters differ by a hair may see time stand still.
-        let held = now.saturating_sub(start);
-        add(&entry.hold_total, held);
-        raise(&entry.hold_max, held);
-        entry.hold_start.store(0, Relaxed);
+fn is_picked(record: &Record, entry: &Entry) -> bool {
+    let count = entry.acquisitions.load(Relaxed);
+    entry.acquisitions.store(count.wrapping_add(1), Relaxed);
+    let left = record.until_sample.load(Relaxed);
+    record.until_sample.store(left.wrapping_sub(1), Relaxed);
+    count < layout::FIRST_HOLDS || left == 0
+}
+
+#[inline(always)]
+fn hold_begins(record: &Record, entry: &Entry) {
+    if is_picked(record, entry) {
+        begin_picked(record, entry);
+    } else {
+        entry.hold_start.store(layout::HELD_UNTIMED, Relaxed);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn begin_picked(record: &Record, entry: &Entry) {
+    draw(record);
+    entry.hold_start.store(clock::ticks(record.clock.load(Relaxed)) & !NOT_PICKED, Relaxed);
+}
+
+fn hold_begins_after_wait(record: &Record, entry: &Entry, now: u64) {
+    let picked = is_picked(record, entry);
+    if picked {
+        draw(record);
+    }
+    let start = if picked { now & !NOT_PICKED } else { now | NOT_PICKED };
+    entry.hold_start.store(start, Relaxed);
+}
+
+/// When the next hold is to be picked, if the last one is: uniformly distributed, with a mean of
+/// [`layout::SAMPLE_ONE_IN`], so that no rhythm of the program's keeps step with it.
+fn draw(record: &Record) {
+    if record.until_sample.load(Relaxed) == u32::MAX {
+        // Knuth's multiplier and increment, of which the upper bits are good.
+        let random = record.random.load(Relaxed);
+        let random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        record.random.store(random, Relaxed);
+        let gap = (random >> 33) % (2 * u64::from(layout::SAMPLE_ONE_IN) - 1);
+        record.until_sample.store(gap as u32, Relaxed);
     }
 }
 
 #[inline(always)]
-fn wait_ended(record: &Record, entry: &Entry, wait: &Wait, now: u64) {
-    let waited = now.saturating_sub(wait.began);
-    add(&entry.contended, 1);
-    add(&entry.wait_total, waited);
-    raise(&entry.wait_max, waited);
-    // Another record if the process was forked meanwhile, by a signal handler.
-    if core::ptr::eq(record, wait.record) && !wait.cell.is_null() {
-        // SAFETY: a cell of this thread's record.
-        let cell = unsafe { &*wait.cell };
-        add(&cell.contended, 1);
-        add(&cell.wait_total, waited);
+fn hold_ended(record: &Record, entry: &Entry) {
+    let start = entry.hold_start.load(Relaxed);
+    entry.hold_start.store(0, Relaxed);
+    if start > layout::HELD_UNTIMED && start & NOT_PICKED == 0 {
+        end_picked(record, entry, start);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn end_picked(record: &Record, entry: &Entry, start: u64) {
+    let now = clock::ticks(record.clock.load(Relaxed));
+    record.last_seen.store(now, Relaxed);
+    // A thread that moved between processors whose counters differ by a hair may see time stand still.
+    let held = now.saturating_sub(start);
+    raise(&entry.hold_max, held);
+    let samples = entry.samples.load(Relaxed);
+    if entry.acquisitions.load(Relaxed) <= layout::FIRST_HOLDS {
+        let total = f32::from_bits(entry.first_total.load(Relaxed)) + held as f32;
+        entry.first_total.store(total.to_bits(), Relaxed);
+        entry.samples.store(samples + 1, Relaxed);
+    } else if let Some(samples) = samples.checked_add(1 << layout::FIRST_BITS) {
+        add(&entry.hold_total, held);
+        let squares = f64::from_bits(entry.hold_squares.load(Relaxed)) + held as f64 * held as f64;
+        entry.hold_squares.store(squares.to_bits(), Relaxed);
+        entry.samples.store(samples, Relaxed);
+    }
+}
+
+/// The wait is one of this record.
+#[inline]
+fn wait_ended(map: Map, record: &Record, wait: &Wait, now: u64, timed_out: bool) {
+    record.last_seen.store(now, Relaxed);
+    // SAFETY: a cell of this thread's record.
+    count_wait(map, unsafe { &*wait.cell }, now.saturating_sub(wait.began), timed_out);
+}
+
+#[inline]
+fn count_wait(map: Map, cell: &SiteCell, ticks: u64, timed_out: bool) {
+    add(&cell.count, 1);
+    add(&cell.total, ticks);
+    raise(&cell.max, ticks);
+    add_small(&cell.buckets[layout::site_bucket(clock::span(map, ticks))], 1);
+    if timed_out {
+        add_small(&cell.timeouts, 1);
     }
 }
 
@@ -834,6 +1079,7 @@ fn make_file(setup: &mut Setup) -> Result<Map, i32> {
     let clock = if setup.options.plain_clock { layout::CLOCK_NANOSECONDS } else { clock::choose() };
     let (ticks, ns) = clock::pair(clock);
     header.clock.store(clock, Relaxed);
+    header.sample_one_in.store(layout::SAMPLE_ONE_IN, Relaxed);
     header.start.ticks.store(ticks, Relaxed);
     header.start.ns.store(ns, Relaxed);
     header.pid.store(pid, Relaxed);

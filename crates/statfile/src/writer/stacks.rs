@@ -14,8 +14,10 @@ use super::map::Map;
 use super::{CallSite, modules};
 use crate::layout::{self, MAX_FRAMES, PAGE, Record, SITE_SIZE, SiteCell, StackSlot};
 
-/// How many places one record knows. Waits at more of them are counted, but not told apart.
-const MAX_SITES: u32 = 1 << 16;
+/// How many cells one record has. Waits that would need more are counted by place only, in the last [`KEPT`].
+const MAX_SITES: u32 = 1 << 20;
+/// Cells for places only.
+const KEPT: u32 = 1 << 12;
 
 /// Whether unwinding takes no lock: libgcc then asks `_dl_find_object`, not `dl_iterate_phdr`, whose lock
 /// another thread may hold while it waits for a lock that we hold.
@@ -33,75 +35,134 @@ pub(super) fn unwinder_is_lock_free() -> bool {
     false
 }
 
-/// The cell for waits for the lock with `tag` at this place. `None` without memory, or for a place unknown.
+/// What a cell counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Wait,
+    /// Holds of a lock that was acquired by the call with this return address.
+    Hold(u64),
+}
+
+impl Role {
+    const fn parts(self) -> (u32, u64) {
+        match self {
+            Role::Wait => (layout::ROLE_WAIT, 0),
+            Role::Hold(acquired) => (layout::ROLE_HOLD, acquired),
+        }
+    }
+}
+
+/// The cell for waits for the lock with `tag` at this place; one that stands for several locks or, without
+/// memory, for all places where there is no room for more.
+pub(super) fn wait_cell(
+    map: Map,
+    record: &'static Record,
+    tag: u64,
+    site: CallSite,
+    unwind: bool,
+) -> &'static SiteCell {
+    let overflow = layout::tag(layout::OVERFLOW, 0);
+    cell(map, record, tag, Role::Wait, site, unwind)
+        .or_else(|| cell(map, record, overflow, Role::Wait, site, unwind))
+        .unwrap_or(&record.others)
+}
+
+/// The cell for this lock at this place. `None` if there is no room for it.
 pub(super) fn cell(
     map: Map,
     record: &Record,
     tag: u64,
+    role: Role,
     site: CallSite,
     unwind: bool,
 ) -> Option<&'static SiteCell> {
-    if site.pc == 0 {
-        return None;
-    }
-    let head = head(map, record, tag, site)?;
-    let cells = || {
-        let mut index = head.load(Relaxed);
-        let chain = core::iter::from_fn(move || {
-            // SAFETY: chains hold indices of cells.
-            let cell = (index != 0).then(|| unsafe { map.site(index) })?;
-            index = cell.next.load(Relaxed);
-            Some(cell)
-        });
-        // Bounded, should a child forked behind our back have written to its parent's chain.
-        let chain = chain.take(MAX_SITES as usize);
-        chain.filter(|cell| cell.tag.load(Relaxed) == tag && cell.pc.load(Relaxed) == site.pc as u64)
+    let (number, acquired) = role.parts();
+    let is_it = |cell: &SiteCell| {
+        cell.tag.load(Relaxed) == tag
+            && cell.pc.load(Relaxed) == site.pc as u64
+            && cell.acquired.load(Relaxed) == acquired
+            && cell.role.load(Relaxed) == number
     };
-    if let Some(cell) = cells().find(|cell| still_there(map, cell, site)) {
+    let head = head(map, record, tag, site.pc)?;
+    if let Some(cell) = chain(map, head).find(|cell| is_it(cell) && still_there(map, cell, site)) {
         return Some(cell);
     }
 
     let mut trace = Trace::start(site);
-    if unwind {
+    if unwind && site.pc != 0 {
         trace.unwind();
     }
-    let stack = intern(map, trace.frames());
-    if let Some(cell) = cells().find(|cell| cell.stack.load(Relaxed) == stack) {
+    let stack = if site.pc == 0 { 0 } else { intern(map, trace.frames()) };
+    if let Some(cell) = chain(map, head).find(|cell| is_it(cell) && cell.stack.load(Relaxed) == stack) {
         trace.remember(cell);
         return Some(cell);
     }
-    let index = new_cell(map, record)?;
+    let index = new_cell(map, record, tag)?;
     // SAFETY: just allocated.
     let cell = unsafe { map.site(index) };
     cell.tag.store(tag, Relaxed);
     cell.pc.store(site.pc as u64, Relaxed);
     cell.stack.store(stack, Relaxed);
+    cell.role.store(number, Relaxed);
+    cell.acquired.store(acquired, Relaxed);
     trace.remember(cell);
+    // Looked up again: there may be more of them by now.
+    let head = self::head(map, record, tag, site.pc)?;
     cell.next.store(head.load(Relaxed), Relaxed);
     // Release: a reader of the running process finds the cell only when it is whole.
     head.store(index, Release);
     Some(cell)
 }
 
-/// The head of the chain that such a cell is in.
-fn head(map: Map, record: &Record, tag: u64, site: CallSite) -> Option<&'static AtomicU32> {
-    if record.site_heads.load(Relaxed) == 0 {
-        record.site_heads.store((map.allocate(1)? / PAGE) as u32, Relaxed);
-    }
-    let page = u64::from(record.site_heads.load(Relaxed)) * PAGE;
-    // SAFETY: the page of heads.
-    let heads = unsafe { map.words(page, layout::SITE_HEADS) };
-    let hash = (tag ^ (site.pc as u64).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
-    Some(&heads[hash as usize % layout::SITE_HEADS])
+/// The cells from here on.
+fn chain(map: Map, head: &AtomicU32) -> impl Iterator<Item = &'static SiteCell> {
+    let mut index = head.load(Relaxed);
+    let chain = core::iter::from_fn(move || {
+        // SAFETY: chains hold indices of cells.
+        let cell = (index != 0).then(|| unsafe { map.site(index) })?;
+        index = cell.next.load(Relaxed);
+        Some(cell)
+    });
+    // Bounded, should a child forked behind our back have written to its parent's chain.
+    chain.take(MAX_SITES as usize)
 }
 
-fn new_cell(map: Map, record: &Record) -> Option<u32> {
+/// All heads of the record.
+fn heads(map: Map, record: &Record) -> &'static [AtomicU32] {
+    let page = u64::from(record.site_heads.load(Relaxed)) * PAGE;
+    // SAFETY: as many words as that.
+    unsafe { map.words(page, 1 << record.site_heads_bits.load(Relaxed)) }
+}
+
+/// The head of the chain that such a cell is in.
+fn head(map: Map, record: &Record, tag: u64, pc: usize) -> Option<&'static AtomicU32> {
+    if record.site_heads.load(Relaxed) == 0 {
+        let page = (map.allocate(1)? / PAGE) as u32;
+        record.site_heads_bits.store(layout::SITE_HEADS.ilog2(), Relaxed);
+        record.site_heads.store(page, Release);
+    }
+    let hash = (tag ^ (pc as u64).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let heads = heads(map, record);
+    Some(&heads[(hash >> (64 - heads.len().ilog2())) as usize])
+}
+
+fn new_cell(map: Map, record: &Record, tag: u64) -> Option<u32> {
     let count = record.site_count.load(Relaxed);
-    if count >= MAX_SITES {
+    // Some are kept for places that stand for several locks.
+    let limit = if tag == layout::tag(layout::OVERFLOW, 0) { MAX_SITES } else { MAX_SITES - KEPT };
+    if count >= limit {
         return None;
+    }
+    if count >= 4 << record.site_heads_bits.load(Relaxed) {
+        more_heads(map, record);
     }
     if record.site_next.load(Relaxed) == record.site_end.load(Relaxed) {
         let page = map.allocate(1)?;
+        // SAFETY: just allocated, and cells lie in it from its beginning on.
+        let first = unsafe { map.site((page / SITE_SIZE) as u32) };
+        first.page.store(record.site_page.load(Relaxed), Relaxed);
+        // Release: a reader of the running process finds what comes before this page.
+        record.site_page.store((page / PAGE) as u32, Release);
         record.site_next.store(page, Relaxed);
         record.site_end.store(page + PAGE, Relaxed);
     }
@@ -109,6 +170,35 @@ fn new_cell(map: Map, record: &Record) -> Option<u32> {
     record.site_next.store(offset + SITE_SIZE, Relaxed);
     record.site_count.store(count + 1, Relaxed);
     Some((offset / SITE_SIZE) as u32)
+}
+
+/// Eight times as many heads, over which the cells are spread anew. Without memory all stays as it is.
+fn more_heads(map: Map, record: &Record) {
+    const MORE: u32 = 3;
+    let old = heads(map, record);
+    let bits = old.len().ilog2() + MORE;
+    let Some(offset) = map.allocate((4u64 << bits).div_ceil(PAGE)) else { return };
+    // SAFETY: just allocated.
+    let new = unsafe { map.words(offset, 1 << bits) };
+    for head in old {
+        let mut index = head.load(Relaxed);
+        for _ in 0..MAX_SITES {
+            if index == 0 {
+                break;
+            }
+            // SAFETY: chains hold indices of cells.
+            let cell = unsafe { map.site(index) };
+            let next = cell.next.load(Relaxed);
+            let key = cell.tag.load(Relaxed) ^ cell.pc.load(Relaxed).rotate_left(32);
+            let place = &new[(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits)) as usize];
+            cell.next.store(place.load(Relaxed), Relaxed);
+            place.store(index, Release);
+            index = next;
+        }
+    }
+    // The place before the number: in between, as many of the new heads as there were of the old ones.
+    record.site_heads.store((offset / PAGE) as u32, Release);
+    record.site_heads_bits.store(bits, Release);
 }
 
 /// Whether the thread is at the cell's place, by the same callers.

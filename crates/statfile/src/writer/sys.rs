@@ -154,6 +154,11 @@ pub(super) fn pid() -> u32 {
     unsafe { libc::syscall(libc::SYS_getpid) as u32 }
 }
 
+pub(super) fn tid() -> u32 {
+    // SAFETY: always succeeds.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+}
+
 pub(super) fn yield_now() {
     // SAFETY: always succeeds.
     unsafe { libc::syscall(libc::SYS_sched_yield) };

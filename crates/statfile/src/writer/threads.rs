@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::map::Map;
-use super::{add, clock};
+use super::{add, clock, sys};
 use crate::layout::{self, CHUNK_ENTRIES, Entry, Events, FREE, HELD, PAGE, Record, SMALL_DIRECTORY};
 
 /// A record for the calling thread; a used one if there is any. Its figures go on from where they are: they
@@ -27,6 +27,9 @@ pub(super) fn take(map: Map) -> Option<&'static Record> {
     record.wait_began.store(0, Relaxed);
     record.endings.store(0, Relaxed);
     record.busy.store(0, Relaxed);
+    record.woken_by.store(0, Relaxed);
+    record.nested.store(0, Relaxed);
+    record.tid.store(sys::tid(), Relaxed);
     record.state.store(HELD, Relaxed);
     Some(record)
 }
@@ -42,6 +45,8 @@ fn make(map: Map) -> Option<&'static Record> {
     record.directory_len.store(chunks.min(SMALL_DIRECTORY as u32), Relaxed);
     record.clock.store(header.clock.load(Relaxed), Relaxed);
     record.page.store(page, Relaxed);
+    // Any value; differs from record to record.
+    record.random.store(u64::from(page).wrapping_mul(0x9e37_79b9_7f4a_7c15), Relaxed);
     let _ = header.records.fetch_update(AcqRel, Acquire, |head| {
         record.next.store(head, Relaxed);
         Some(page)
@@ -52,7 +57,10 @@ fn make(map: Map) -> Option<&'static Record> {
 /// Hands `record` back: its thread ends.
 pub(super) fn give_back(map: Map, record: &Record) {
     let header = map.header();
-    let lived = clock::ticks(header.clock.load(Relaxed)).saturating_sub(record.started.load(Relaxed));
+    let now = clock::ticks(header.clock.load(Relaxed));
+    // It was cancelled while it waited.
+    super::blocking::end_shown(map, record, now, false);
+    let lived = now.saturating_sub(record.started.load(Relaxed));
     record.state.store(FREE, Relaxed);
     header.ended_ticks.fetch_add(lived, Relaxed);
     let page = record.page.load(Relaxed);
@@ -82,9 +90,7 @@ pub(super) fn entry(map: Map, record: &Record, word: u32, address: u64) -> Optio
     if place.load(Relaxed) == 0 {
         place.store((map.allocate(1)? / PAGE) as u32, Relaxed);
     }
-    let offset = u64::from(place.load(Relaxed)) * PAGE + u64::from(index % CHUNK_ENTRIES) * 64;
-    // SAFETY: an entry of a chunk.
-    let entry = unsafe { &*map.base().add(offset as usize).cast::<Entry>() };
+    let entry = entry_at(map, record, index)?;
     let tag = layout::tag(word, address);
     let old = entry.tag.load(Relaxed);
     if old != tag {
@@ -94,6 +100,17 @@ pub(super) fn entry(map: Map, record: &Record, word: u32, address: u64) -> Optio
         entry.tag.store(tag, Relaxed);
     }
     Some(entry)
+}
+
+/// The record's entry of this index, whatever lock it is about. Its chunk is within the directory.
+pub(super) fn entry_at(map: Map, record: &Record, index: u32) -> Option<&'static Entry> {
+    let directory = record.directory.load(Relaxed) as *const core::sync::atomic::AtomicU32;
+    // SAFETY: within the directory; pages in it are chunks.
+    unsafe {
+        let page = (*directory.add((index / CHUNK_ENTRIES) as usize)).load(Relaxed);
+        let offset = u64::from(page) * PAGE + u64::from(index % CHUNK_ENTRIES) * 64;
+        (page != 0).then(|| &*map.base().add(offset as usize).cast::<Entry>())
+    }
 }
 
 /// The record's events. `None` without memory. May interrupt itself, in a signal handler: then a page is
@@ -121,12 +138,20 @@ fn recycle(entry: &Entry, sum: &Entry) {
     };
     move_to(&entry.acquisitions, &sum.acquisitions);
     move_to(&entry.hold_total, &sum.hold_total);
-    move_to(&entry.contended, &sum.contended);
-    move_to(&entry.wait_total, &sum.wait_total);
-    for (from, to) in [(&entry.hold_max, &sum.hold_max), (&entry.wait_max, &sum.wait_max)] {
-        to.store(to.load(Relaxed).max(from.load(Relaxed)), Relaxed);
-        from.store(0, Relaxed);
-    }
+    super::raise(&sum.hold_max, entry.hold_max.swap(0, Relaxed));
+    // Estimates of other locks' holds say nothing of one lock: how many were timed, and how long those were,
+    // is kept.
+    let squares = f64::from_bits(entry.hold_squares.swap(0, Relaxed));
+    let sum_of_squares = f64::from_bits(sum.hold_squares.load(Relaxed)) + squares;
+    sum.hold_squares.store(sum_of_squares.to_bits(), Relaxed);
+    // All as picked ones: there may be any number of first ones.
+    let samples = entry.samples.swap(0, Relaxed);
+    let timed = (samples >> layout::FIRST_BITS) + (samples & ((1 << layout::FIRST_BITS) - 1));
+    add(&sum.hold_total, f32::from_bits(entry.first_total.swap(0, Relaxed)) as u64);
+    let sum_of_samples =
+        sum.samples.load(Relaxed).saturating_add(timed.saturating_mul(1 << layout::FIRST_BITS));
+    sum.samples.store(sum_of_samples, Relaxed);
+    entry.site.store(0, Relaxed);
     entry.hold_start.store(0, Relaxed);
 }
 

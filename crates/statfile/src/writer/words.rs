@@ -68,9 +68,30 @@ impl Words {
     /// counted with others, and must not be changed, if there is no room.
     #[inline]
     pub fn word(&self, address: usize) -> &AtomicU32 {
+        let lines = self.lines.load(Acquire);
+        if !lines.is_null() {
+            // SAFETY: as in `entries`.
+            let line: &Line = unsafe { &*lines.add(hash(address) % LINES) };
+            for entry in &line.0 {
+                if entry.address.load(Relaxed) == address {
+                    return &entry.word;
+                }
+            }
+        }
+        self.word_further_on(address)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn word_further_on(&self, address: usize) -> &AtomicU32 {
         self.entries(address)
             .find(|entry| entry.address.load(Relaxed) == address)
             .map_or_else(|| self.enter(address), |entry| &entry.word)
+    }
+
+    /// The word of the lock at `address`, if it was entered.
+    pub fn known(&self, address: usize) -> Option<&AtomicU32> {
+        self.entries(address).find(|entry| entry.address.load(Relaxed) == address).map(|entry| &entry.word)
     }
 
     /// Whether a word is the one of locks that found no room.
@@ -110,8 +131,7 @@ impl Words {
     fn entries(&self, address: usize) -> impl Iterator<Item = &Entry> {
         let lines = self.lines.load(Acquire);
         let probes = if lines.is_null() { 0 } else { PROBES };
-        // Fibonacci hashing. The locks are 4-byte aligned.
-        let hash = ((address as u64 >> 2).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
+        let hash = hash(address);
         (0..probes).flat_map(move |step| {
             // SAFETY: so many lines lie there, of zero bytes at first, which are free entries; never
             // unmapped.
@@ -119,6 +139,12 @@ impl Words {
             &line.0
         })
     }
+}
+
+/// Fibonacci hashing. The locks are 4-byte aligned.
+#[inline(always)]
+fn hash(address: usize) -> usize {
+    ((address as u64 >> 2).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
 }
 
 impl Default for Words {

@@ -107,13 +107,13 @@ impl Lock {
     }
 
     pub(crate) fn seen(&self) -> LockRef<'_> {
-        LockRef { word: &self.word, address: self.address(), kind: LockKind::Mutex }
+        at(&self.word, self.address())
     }
 }
 
 /// A lock with no memory but its word, said to be at `address`.
 pub(crate) fn at(word: &AtomicU32, address: usize) -> LockRef<'_> {
-    LockRef { word, address, kind: LockKind::Mutex }
+    LockRef { word, address, kind: LockKind::Mutex, writers: None }
 }
 
 /// The figures of the lock at `address`.
@@ -158,17 +158,20 @@ pub(crate) fn here() -> CallSite {
     CallSite { pc, sp }
 }
 
+/// An unknown place.
+pub(crate) const NOWHERE: CallSite = CallSite { pc: 0, sp: 0 };
+
 /// One uncontended acquisition and release.
 pub(crate) fn pair<H: Host>(lock: LockRef<'_>) {
-    H::recorder().acquired(lock);
-    H::recorder().released(lock);
+    H::recorder().acquired(lock, 0);
+    H::recorder().released(lock, NOWHERE);
 }
 
 /// One acquisition after a wait, and its release.
 pub(crate) fn contended_pair<H: Host>(lock: LockRef<'_>, site: CallSite) {
     let wait = H::recorder().wait_begin(lock, site);
-    H::recorder().acquired_after_wait(lock, wait);
-    H::recorder().released(lock);
+    H::recorder().acquired_after_wait(lock, wait, site.pc);
+    H::recorder().released(lock, site);
 }
 
 pub(crate) use {host, recording};

@@ -90,12 +90,12 @@ fn times_are_true<H: Host>(options: Options) {
     let start = Instant::now();
     let wait = recorder.wait_begin(lock.seen(), here());
     measure(&mut waited);
-    recorder.acquired_after_wait(lock.seen(), wait);
+    recorder.acquired_after_wait(lock.seen(), wait, 0);
     let waited_at_most = start.elapsed();
     let start = Instant::now();
-    recorder.acquired(lock.seen());
+    recorder.acquired(lock.seen(), 0);
     measure(&mut held);
-    recorder.released(lock.seen());
+    recorder.released(lock.seen(), common::NOWHERE);
     let held_at_most = start.elapsed();
     recorder.finish();
 
@@ -176,7 +176,7 @@ fn a_wait_that_goes_on_is_in_the_report() {
     assert_eq!((stats.acquisitions, stats.contended, stats.sites.len()), (0, 1, 1));
     assert!(stats.wait_total_ns >= 4_990_000_000, "{}", stats.wait_total_ns);
     assert_eq!(stats.sites[0].wait_ns, stats.wait_total_ns);
-    recorder.acquired_after_wait(lock.seen(), wait);
+    recorder.acquired_after_wait(lock.seen(), wait, 0);
     let found = poundlock_statfile::read(&file, later).expect("a good file");
     let stats = of(&found, lock.address());
     assert_eq!((stats.acquisitions, stats.contended), (1, 1));
@@ -462,7 +462,7 @@ fn garbage_in_the_word_does_no_harm() {
         match n % 3 {
             0 => contended_pair::<Garbage>(lock.seen(), here()),
             1 => recorder.destroyed(lock.seen()),
-            _ => recorder.released(lock.seen()),
+            _ => recorder.released(lock.seen(), common::NOWHERE),
         }
         pair::<Garbage>(lock.seen());
     }

@@ -193,7 +193,7 @@ fn a_forked_child_has_a_file_of_its_own() {
     pair::<Forked>(lock.seen());
     contended_pair::<Forked>(waited.seen(), site);
     let held = Lock::default();
-    recorder.acquired(held.seen());
+    recorder.acquired(held.seen(), 0);
     recorder.destroyed(gone.seen());
     let word = lock.word.load(Relaxed);
     fork::<Forked>(|recorder| {
@@ -201,7 +201,7 @@ fn a_forked_child_has_a_file_of_its_own() {
             pair::<Forked>(lock.seen());
         }
         contended_pair::<Forked>(waited.seen(), site);
-        recorder.released(held.seen());
+        recorder.released(held.seen(), common::NOWHERE);
         pair::<Forked>(held.seen());
         // The slot came along, so the word is still good.
         assert_eq!(lock.word.load(Relaxed), word);
@@ -211,7 +211,7 @@ fn a_forked_child_has_a_file_of_its_own() {
         });
         recorder.finish();
     });
-    recorder.released(held.seen());
+    recorder.released(held.seen(), common::NOWHERE);
     pair::<Forked>(lock.seen());
 
     let all = read_all(directory.path());

@@ -1,0 +1,593 @@
+//! Locks of one sort as one: by the variable that they lie in, by the line that initialised them, and where
+//! neither is known by the line that takes them; over all processes of a run.
+//!
+//! A function that initialises locks for everybody (`uv_mutex_init`) is no sort. Where the callers of such a
+//! function differ, they tell the sorts apart: see [`Cuts`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use poundlock_statfile::{LockKind, LockStats};
+
+use super::names::{FrameId, Known, NO_STACK, Names, StackId, makes_locks, makes_objects};
+use super::symbols::Space;
+
+/// As many locks of a class are known by their addresses, for what the sampler saw of them.
+const MOST_ADDRESSES: usize = 10_000;
+
+/// The figures of one lock, or of many.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Figures {
+    /// How many locks.
+    pub(super) locks: u64,
+    /// How many of them somebody waited for.
+    pub(super) waited_locks: u64,
+    /// How long threads waited for that one of them for which they waited longest.
+    pub(super) top_wait_ns: u64,
+    pub(super) acquisitions: u64,
+    pub(super) contended: u64,
+    pub(super) timeouts: u64,
+    pub(super) wait_ns: u64,
+    pub(super) wait_max_ns: u64,
+    /// By power of two of nanoseconds.
+    pub(super) wait_buckets: Vec<u64>,
+    pub(super) hold_ns: u64,
+    pub(super) hold_max_ns: u64,
+    /// The variance of `hold_ns`, which is an estimate.
+    pub(super) hold_variance: f64,
+    pub(super) waited_holds: u64,
+    pub(super) waited_hold_ns: u64,
+    pub(super) waited_hold_buckets: Vec<u64>,
+    pub(super) handover_ns: u64,
+    pub(super) signals: u64,
+    pub(super) broadcasts: u64,
+    pub(super) signals_with_mutex: u64,
+    pub(super) in_vain: u64,
+    pub(super) sites: HashMap<StackId, SiteFigures>,
+    /// By the line that acquired it and the stack that released it.
+    pub(super) holders: HashMap<(StackId, StackId), HolderFigures>,
+}
+
+/// Waits at one place.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SiteFigures {
+    pub(super) contended: u64,
+    pub(super) wait_ns: u64,
+    pub(super) wait_max_ns: u64,
+    pub(super) timeouts: u64,
+    pub(super) in_vain: u64,
+}
+
+/// Holds from one place for which others waited.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HolderFigures {
+    pub(super) holds: u64,
+    pub(super) hold_ns: u64,
+    pub(super) hold_max_ns: u64,
+    pub(super) caused_ns: u64,
+}
+
+/// Applies a function to each sum in two sets of figures.
+macro_rules! each_sum {
+    ($of:ident, $with:ident, $f:expr) => {
+        each_sum!(@ $of, $with, $f, locks waited_locks acquisitions contended timeouts wait_ns hold_ns waited_holds
+            waited_hold_ns handover_ns signals broadcasts signals_with_mutex in_vain)
+    };
+    (@ $of:ident, $with:ident, $f:expr, $($field:ident)*) => {
+        $($of.$field = $f($of.$field, $with.$field);)*
+    };
+}
+
+impl Figures {
+    pub(super) fn add(&mut self, other: &Figures) {
+        each_sum!(self, other, u64::saturating_add);
+        self.top_wait_ns = self.top_wait_ns.max(other.top_wait_ns);
+        self.wait_max_ns = self.wait_max_ns.max(other.wait_max_ns);
+        self.hold_max_ns = self.hold_max_ns.max(other.hold_max_ns);
+        self.hold_variance += other.hold_variance;
+        add_buckets(&mut self.wait_buckets, &other.wait_buckets);
+        add_buckets(&mut self.waited_hold_buckets, &other.waited_hold_buckets);
+        for (&stack, site) in &other.sites {
+            self.sites.entry(stack).or_default().add(site);
+        }
+        for (&place, holder) in &other.holders {
+            self.holders.entry(place).or_default().add(holder);
+        }
+    }
+
+    /// Takes away what was there before. Maxima stay: what the longest was since then is not known.
+    pub(super) fn take_away(&mut self, before: &Figures) {
+        let (locks, waited) = (self.locks, self.waited_locks);
+        each_sum!(self, before, u64::saturating_sub);
+        (self.locks, self.waited_locks) = (locks, waited);
+        self.top_wait_ns = self.top_wait_ns.min(self.wait_ns);
+        let buckets = [
+            (&mut self.wait_buckets, &before.wait_buckets),
+            (&mut self.waited_hold_buckets, &before.waited_hold_buckets),
+        ];
+        for (now, before) in buckets {
+            for (now, before) in now.iter_mut().zip(before) {
+                *now = now.saturating_sub(*before);
+            }
+        }
+        for (stack, site) in &before.sites {
+            if let Some(now) = self.sites.get_mut(stack) {
+                now.contended = now.contended.saturating_sub(site.contended);
+                now.wait_ns = now.wait_ns.saturating_sub(site.wait_ns);
+                now.timeouts = now.timeouts.saturating_sub(site.timeouts);
+                now.in_vain = now.in_vain.saturating_sub(site.in_vain);
+            }
+        }
+        self.sites.retain(|_, site| site.contended > 0);
+        for (place, holder) in &before.holders {
+            if let Some(now) = self.holders.get_mut(place) {
+                now.holds = now.holds.saturating_sub(holder.holds);
+                now.hold_ns = now.hold_ns.saturating_sub(holder.hold_ns);
+                now.caused_ns = now.caused_ns.saturating_sub(holder.caused_ns);
+            }
+        }
+        self.holders.retain(|_, holder| holder.holds > 0);
+    }
+
+    /// Whether nothing happened.
+    pub(super) fn is_empty(&self) -> bool {
+        self.acquisitions == 0 && self.contended == 0
+    }
+}
+
+impl SiteFigures {
+    pub(super) fn add(&mut self, other: &SiteFigures) {
+        self.contended = self.contended.saturating_add(other.contended);
+        self.wait_ns = self.wait_ns.saturating_add(other.wait_ns);
+        self.wait_max_ns = self.wait_max_ns.max(other.wait_max_ns);
+        self.timeouts = self.timeouts.saturating_add(other.timeouts);
+        self.in_vain = self.in_vain.saturating_add(other.in_vain);
+    }
+}
+
+impl HolderFigures {
+    fn add(&mut self, other: &HolderFigures) {
+        self.holds = self.holds.saturating_add(other.holds);
+        self.hold_ns = self.hold_ns.saturating_add(other.hold_ns);
+        self.hold_max_ns = self.hold_max_ns.max(other.hold_max_ns);
+        self.caused_ns = self.caused_ns.saturating_add(other.caused_ns);
+    }
+}
+
+fn add_buckets(to: &mut Vec<u64>, from: &[u64]) {
+    to.resize(to.len().max(from.len()), 0);
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = to.saturating_add(*from);
+    }
+}
+
+/// By what locks are of one sort.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Origin {
+    /// The variable, and where it is declared.
+    Variable(String, String),
+    /// The stack that initialised it.
+    Made(StackId),
+    /// The member of a class, which is locked by its methods, and one of them.
+    Member(String),
+    /// The stack that waited most for it.
+    Taken(StackId),
+    /// Nobody knows. Several locks that are counted together are of this origin as well.
+    Unknown,
+}
+
+/// What is known of locks of one origin and kind before all are known.
+struct Group {
+    kind: LockKind,
+    origin: Origin,
+    figures: Figures,
+    processes: BTreeSet<u32>,
+    /// The name of the first one.
+    single: String,
+    /// The lock itself, as long as there is one.
+    only: Option<(u32, u64)>,
+    /// Those that somebody waited for: process and address.
+    addresses: HashSet<(u32, u64)>,
+}
+
+/// The locks of one sort.
+pub(super) struct Class {
+    /// What people call it.
+    pub(super) name: String,
+    /// More about where it comes from; may be empty.
+    pub(super) at: String,
+    /// What the name is the name of.
+    pub(super) origin: &'static str,
+    pub(super) kind: LockKind,
+    /// A stack that initialised one of them.
+    pub(super) made: StackId,
+    /// The processes that used them.
+    pub(super) processes: BTreeSet<u32>,
+    /// Those that somebody waited for: process and address.
+    pub(super) addresses: HashSet<(u32, u64)>,
+    pub(super) figures: Figures,
+}
+
+/// Puts locks into classes.
+pub(super) struct Grouping {
+    pub(super) names: Names,
+    groups: Vec<Group>,
+    places: HashMap<(LockKind, Origin), usize>,
+    before: Vec<Group>,
+    /// By the line that waits: the member that it locks.
+    members: HashMap<FrameId, Option<String>>,
+}
+
+impl Grouping {
+    pub(super) fn new() -> Self {
+        Grouping {
+            names: Names::new(),
+            groups: Vec::new(),
+            places: HashMap::new(),
+            before: Vec::new(),
+            members: HashMap::new(),
+        }
+    }
+
+    /// Adds a lock of a process.
+    pub(super) fn add(&mut self, pid: u32, lock: &LockStats, space: &Space, known: &mut Known) {
+        let (origin, single) = self.origin(lock, space, known);
+        let figures = self.figures(lock, space, known);
+        let key = (lock.kind, origin);
+        let place = match self.places.get(&key) {
+            Some(&place) => place,
+            None => {
+                let place = self.groups.len();
+                self.groups.push(Group {
+                    kind: key.0,
+                    origin: key.1.clone(),
+                    figures: Figures::default(),
+                    processes: BTreeSet::new(),
+                    single,
+                    only: Some((pid, lock.address)),
+                    addresses: HashSet::new(),
+                });
+                self.places.insert(key, place);
+                place
+            }
+        };
+        let group = &mut self.groups[place];
+        if group.only != Some((pid, lock.address)) {
+            group.only = None;
+        }
+        group.processes.insert(pid);
+        // There are at most as many as the sampler can have seen waits for.
+        if lock.contended > 0 && group.addresses.len() < MOST_ADDRESSES {
+            group.addresses.insert((pid, lock.address));
+        }
+        group.figures.add(&figures);
+    }
+
+    fn origin(&mut self, lock: &LockStats, space: &Space, known: &mut Known) -> (Origin, String) {
+        if lock.address == 0 {
+            return (Origin::Unknown, String::new());
+        }
+        if let Some(variable) = space.variables(lock.object()) {
+            let single = if self.is_known(lock.kind, &variable) {
+                String::new()
+            } else {
+                space.variable(lock.object()).map(|variable| variable.name).unwrap_or_default()
+            };
+            let declared = variable.declared_at.clone().unwrap_or_default();
+            return (Origin::Variable(variable.name.clone(), declared), single);
+        }
+        if !lock.created_at.is_empty() {
+            return (Origin::Made(self.names.stack(&lock.created_at, space, known)), String::new());
+        }
+        match lock.sites.first() {
+            Some(site) if !site.stack.is_empty() => {
+                let stack = self.names.stack(&site.stack, space, known);
+                let line = self.names.line_of(stack).filter(|_| lock.kind.is_acquired());
+                let member = line.and_then(|line| {
+                    let known = self.members.entry(line);
+                    known.or_insert_with(|| space.member(self.names.frame_of(line))).clone()
+                });
+                (member.map_or(Origin::Taken(stack), Origin::Member), String::new())
+            }
+            _ => (Origin::Unknown, String::new()),
+        }
+    }
+
+    fn is_known(&self, kind: LockKind, variable: &super::symbols::Variable) -> bool {
+        let declared = variable.declared_at.clone().unwrap_or_default();
+        self.places.contains_key(&(kind, Origin::Variable(variable.name.clone(), declared)))
+    }
+
+    /// The figures of one lock, with names for its places.
+    pub(super) fn figures(&mut self, lock: &LockStats, space: &Space, known: &mut Known) -> Figures {
+        let mut figures = Figures {
+            locks: u64::from(lock.address != 0),
+            waited_locks: u64::from(lock.address != 0 && lock.contended > 0),
+            top_wait_ns: lock.wait_total_ns,
+            acquisitions: lock.acquisitions,
+            contended: lock.contended,
+            timeouts: lock.timeouts,
+            wait_ns: lock.wait_total_ns,
+            wait_max_ns: lock.wait_max_ns,
+            wait_buckets: lock.wait_buckets.clone(),
+            hold_ns: lock.hold_total_ns,
+            hold_max_ns: lock.hold_max_ns,
+            hold_variance: if lock.hold.error_ns.is_finite() { lock.hold.error_ns.powi(2) } else { 0.0 },
+            waited_holds: lock.waited_holds,
+            waited_hold_ns: lock.waited_hold_ns,
+            waited_hold_buckets: lock.waited_hold_buckets.clone(),
+            handover_ns: lock.handover_ns,
+            signals: lock.signals,
+            broadcasts: lock.broadcasts,
+            signals_with_mutex: lock.signals_with_mutex,
+            in_vain: lock.in_vain,
+            ..Figures::default()
+        };
+        for site in &lock.sites {
+            let stack = self.names.stack(&site.stack, space, known);
+            figures.sites.entry(stack).or_default().add(&SiteFigures {
+                contended: site.contended,
+                wait_ns: site.wait_ns,
+                wait_max_ns: site.wait_max_ns,
+                timeouts: site.timeouts,
+                in_vain: site.in_vain,
+            });
+        }
+        for holder in &lock.holders {
+            let acquired = match holder.acquired_at {
+                0 => NO_STACK,
+                address => self.names.stack(&[address], space, known),
+            };
+            let released = self.names.stack(&holder.stack, space, known);
+            figures.holders.entry((acquired, released)).or_default().add(&HolderFigures {
+                holds: holder.holds,
+                hold_ns: holder.hold_ns,
+                hold_max_ns: holder.hold_max_ns,
+                caused_ns: holder.caused_ns,
+            });
+        }
+        figures
+    }
+
+    /// What was added so far was there before: it is taken away from what is added from now on.
+    pub(super) fn begin(&mut self) {
+        self.before = std::mem::take(&mut self.groups);
+        self.places.clear();
+    }
+
+    /// The classes, most waiting first.
+    pub(super) fn finish(self) -> (Names, Vec<Class>) {
+        let Grouping { names, mut groups, places, before, .. } = self;
+        for group in before {
+            if let Some(&place) = places.get(&(group.kind, group.origin)) {
+                groups[place].figures.take_away(&group.figures);
+            }
+        }
+        groups.retain(|group| !group.figures.is_empty());
+        let made = groups.iter().filter_map(|group| match group.origin {
+            Origin::Made(stack) => Some(stack),
+            _ => None,
+        });
+        let cuts = Cuts::new(&names, made.collect());
+        let lines = Lines::new(&names, &groups);
+        let mut merged: BTreeMap<(u8, String, String), Class> = BTreeMap::new();
+        for (index, group) in groups.into_iter().enumerate() {
+            let (origin, name, at, made) = match &group.origin {
+                Origin::Variable(_, at) if group.only.is_some() => {
+                    ("variable", group.single, at.clone(), NO_STACK)
+                }
+                Origin::Variable(name, at) => ("variable", name.clone(), at.clone(), NO_STACK),
+                Origin::Made(stack) => {
+                    let (name, at) = cuts.name(&names, *stack);
+                    ("initialised", name, at, *stack)
+                }
+                Origin::Member(name) => {
+                    let longest = group.figures.sites.iter().max_by_key(|(_, site)| site.wait_ns);
+                    let line = longest.and_then(|(&stack, _)| names.line_of(stack));
+                    let at = line.map(|line| format!("taken in {}", names.text(line))).unwrap_or_default();
+                    ("member", name.clone(), at, NO_STACK)
+                }
+                Origin::Taken(_) => {
+                    ("taken", format!("taken in {}", lines.name(&names, index)), String::new(), NO_STACK)
+                }
+                Origin::Unknown => ("unknown", unknown(group.kind).to_owned(), String::new(), NO_STACK),
+            };
+            // Of a member it is only one of several places.
+            let of = if origin == "member" { String::new() } else { at.clone() };
+            let key = (group.kind as u8, name.clone(), of);
+            let class = merged.entry(key).or_insert_with(|| Class {
+                name,
+                at,
+                origin,
+                kind: group.kind,
+                made,
+                processes: BTreeSet::new(),
+                addresses: HashSet::new(),
+                figures: Figures::default(),
+            });
+            class.processes.extend(&group.processes);
+            class.addresses.extend(&group.addresses);
+            class.figures.add(&group.figures);
+        }
+        let mut classes: Vec<Class> = merged.into_values().collect();
+        classes.sort_by(|a, b| {
+            let rank = |class: &Class| {
+                let figures = &class.figures;
+                std::cmp::Reverse((figures.wait_ns, figures.contended, figures.acquisitions, figures.hold_ns))
+            };
+            rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name))
+        });
+        (names, classes)
+    }
+}
+
+/// What is said of locks of which nothing is known but the kind.
+fn unknown(kind: LockKind) -> &'static str {
+    match kind {
+        LockKind::Recycled => "destroyed, never waited for",
+        LockKind::Overflow => "beyond the table",
+        LockKind::Join => "ends of threads",
+        _ => "of unknown origin, never waited for",
+    }
+}
+
+/// How far the stacks that initialise locks have to be read until they tell sorts apart.
+///
+/// From the innermost frame on: a function that makes locks for others (by its name), and a function that is
+/// called by several others and makes no objects, is a wrapper; where the callers of a wrapper differ, each
+/// caller is a sort of its own, unless it is a wrapper itself.
+struct Cuts {
+    /// How many frames of interest of each stack.
+    lengths: HashMap<StackId, usize>,
+}
+
+impl Cuts {
+    fn new(names: &Names, mut stacks: Vec<StackId>) -> Self {
+        stacks.sort_unstable();
+        stacks.dedup();
+        let stacks: Vec<(StackId, Vec<FrameId>)> =
+            stacks.into_iter().map(|stack| (stack, names.interesting(stack))).collect();
+        let mut cuts = Cuts { lengths: HashMap::new() };
+        let all: Vec<&(StackId, Vec<FrameId>)> = stacks.iter().collect();
+        for group in by_frame(&all, 0).into_values() {
+            cuts.split(names, &group, 1);
+        }
+        cuts
+    }
+
+    /// All of these stacks have the first `depth` frames in common.
+    fn split(&mut self, names: &Names, stacks: &[&(StackId, Vec<FrameId>)], depth: usize) {
+        let end = self.wrapped(names, stacks, depth);
+        match end {
+            None => self.lengths.extend(stacks.iter().map(|(stack, _)| (*stack, depth))),
+            Some(end) => {
+                for (caller, group) in by_frame(stacks, end) {
+                    let depth = if caller.is_some() { end + 1 } else { end };
+                    let wraps = caller.is_some_and(|frame| makes_locks(&names.frame_of(frame).function));
+                    if wraps {
+                        self.split(names, &group, depth);
+                    } else {
+                        self.lengths.extend(group.iter().map(|(stack, _)| (*stack, depth)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// If the last frame in common is one of a wrapper, the depth at which its callers differ.
+    fn wrapped(&self, names: &Names, stacks: &[&(StackId, Vec<FrameId>)], depth: usize) -> Option<usize> {
+        let frame = stacks.first()?.1.get(depth.checked_sub(1)?)?;
+        let function = &names.frame_of(*frame).function;
+        let callers = by_frame(stacks, depth);
+        if makes_locks(function) {
+            // Through wrappers that have one caller each.
+            return if callers.len() > 1 {
+                Some(depth)
+            } else {
+                callers.keys().next()?.and_then(|_| self.wrapped_alone(names, stacks, depth + 1))
+            };
+        }
+        let functions: BTreeSet<&str> =
+            callers.keys().flatten().map(|&frame| names.frame_of(frame).function.as_str()).collect();
+        (functions.len() > 1 && !function.is_empty() && !makes_objects(function)).then_some(depth)
+    }
+
+    /// The same of a wrapper with one caller: only another wrapper of that sort counts.
+    fn wrapped_alone(
+        &self,
+        names: &Names,
+        stacks: &[&(StackId, Vec<FrameId>)],
+        depth: usize,
+    ) -> Option<usize> {
+        let frame = stacks.first()?.1.get(depth - 1)?;
+        makes_locks(&names.frame_of(*frame).function).then(|| self.wrapped(names, stacks, depth))?
+    }
+
+    /// The frame that tells it apart; and the wrapper by which it was made, or the line of the program that led
+    /// into a library.
+    fn name(&self, names: &Names, stack: StackId) -> (String, String) {
+        let frames = names.interesting(stack);
+        let length = self.lengths.get(&stack).copied().unwrap_or(1).min(frames.len());
+        let Some(&frame) = frames.get(length.wrapping_sub(1)) else { return (String::new(), String::new()) };
+        let name = names.text(frame).to_owned();
+        let frame = names.frame_of(frame);
+        if length > 1 {
+            let wrapper = names.frame_of(frames[0]);
+            let wrapper = if wrapper.function.is_empty() { &wrapper.text } else { &wrapper.function };
+            return (name, format!("by {wrapper}"));
+        }
+        let program = frames.iter().map(|&id| names.frame_of(id)).find(|outer| outer.in_program);
+        match program {
+            Some(outer) if !frame.in_program => (name, format!("via {}", outer.text)),
+            _ => (name, String::new()),
+        }
+    }
+}
+
+/// Stacks by the frame that each has at a depth.
+fn by_frame<'s>(
+    stacks: &[&'s (StackId, Vec<FrameId>)],
+    depth: usize,
+) -> BTreeMap<Option<FrameId>, Vec<&'s (StackId, Vec<FrameId>)>> {
+    let mut groups: BTreeMap<Option<FrameId>, Vec<&(StackId, Vec<FrameId>)>> = BTreeMap::new();
+    for stack in stacks {
+        groups.entry(stack.1.get(depth).copied()).or_default().push(stack);
+    }
+    groups
+}
+
+/// Locks that are known by the lines that take them: those of one kind that are taken at one line are of one
+/// sort.
+struct Lines {
+    /// By line: another one of the same sort, or itself.
+    same: HashMap<(u8, FrameId), FrameId>,
+    /// By the same, how long threads waited at each line of the sort, and which line that was.
+    longest: HashMap<(u8, FrameId), (u64, FrameId)>,
+    /// By group.
+    lines: HashMap<usize, (u8, FrameId)>,
+}
+
+impl Lines {
+    fn new(names: &Names, groups: &[Group]) -> Self {
+        let mut lines = Lines { same: HashMap::new(), longest: HashMap::new(), lines: HashMap::new() };
+        let mut waits: HashMap<(u8, FrameId), u64> = HashMap::new();
+        for (index, group) in groups.iter().enumerate() {
+            let Origin::Taken(top) = group.origin else { continue };
+            let kind = group.kind as u8;
+            let Some(top) = names.line_of(top) else { continue };
+            lines.lines.insert(index, (kind, top));
+            lines.same.entry((kind, top)).or_insert(top);
+            for (&stack, site) in &group.figures.sites {
+                let Some(line) = names.line_of(stack) else { continue };
+                *waits.entry((kind, line)).or_default() += site.wait_ns;
+                lines.same.entry((kind, line)).or_insert(line);
+                let (a, b) = (lines.root(kind, top), lines.root(kind, line));
+                lines.same.insert((kind, a.max(b)), a.min(b));
+            }
+        }
+        for (&(kind, line), &ns) in &waits {
+            let root = lines.root(kind, line);
+            let longest = lines.longest.entry((kind, root)).or_insert((ns, line));
+            *longest = (*longest).max((ns, line));
+        }
+        lines
+    }
+
+    fn root(&self, kind: u8, line: FrameId) -> FrameId {
+        let mut at = line;
+        while let Some(&next) = self.same.get(&(kind, at)) {
+            if next == at {
+                break;
+            }
+            at = next;
+        }
+        at
+    }
+
+    /// The line of the sort at which threads waited longest.
+    fn name(&self, names: &Names, group: usize) -> String {
+        let Some(&(kind, line)) = self.lines.get(&group) else { return "an unknown place".to_owned() };
+        let root = self.root(kind, line);
+        let line = self.longest.get(&(kind, root)).map_or(line, |&(_, line)| line);
+        names.text(line).to_owned()
+    }
+}

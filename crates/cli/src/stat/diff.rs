@@ -1,0 +1,161 @@
+//! `poundlock stat diff A.json B.json`: two runs side by side, by class of locks.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::json::VERSION;
+use super::text::{duration, percent};
+use crate::message::{Failure, status};
+use crate::output::print;
+use crate::program::reason;
+
+/// Two reports.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The report before, written by `poundlock stat --json`
+    before: PathBuf,
+    /// The report after
+    after: PathBuf,
+    /// How many rows to show; 0 for all of them
+    #[arg(long, value_name = "N", default_value_t = super::text::DEFAULT_SHOWN)]
+    top: usize,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    version: u32,
+    command: Vec<String>,
+    wall_ns: u64,
+    wait_ns: u64,
+    share: f64,
+    classes: Vec<Class>,
+}
+
+#[derive(Deserialize, Default, Clone)]
+struct Class {
+    name: String,
+    kind: String,
+    locks: u64,
+    acquisitions: u64,
+    contended: u64,
+    wait_ns: Time,
+    share: f64,
+}
+
+#[derive(Deserialize, Default, Clone, Copy)]
+struct Time {
+    total: u64,
+}
+
+/// Prints what changed.
+pub(super) fn main(args: &Args) -> Result<u8, Failure> {
+    let (before, after) = (read(&args.before)?, read(&args.after)?);
+    let mut text = String::new();
+    let command = |document: &Document| document.command.join(" ");
+    text += &format!("before  {}: {}\n", args.before.display(), command(&before));
+    text += &format!("after   {}: {}\n\n", args.after.display(), command(&after));
+    let total = |what: &str, a: u64, b: u64| {
+        format!("{what:>12}  {:>8}  {:>8}  {}\n", duration(a), duration(b), change(a, b))
+    };
+    text += &format!("{:>12}  {:>8}  {:>8}  change\n", "", "before", "after");
+    text += &total("wall time", before.wall_ns, after.wall_ns);
+    text += &total("waiting", before.wait_ns, after.wait_ns);
+    text += &format!("{:>12}  {:>8}  {:>8}\n\n", "lost", percent(before.share), percent(after.share));
+    let mut rows: BTreeMap<(String, String), (Option<Class>, Option<Class>)> = BTreeMap::new();
+    let key = |class: &Class| (class.name.clone(), class.kind.clone());
+    for class in before.classes {
+        let key = key(&class);
+        rows.entry(key).or_default().0 = Some(class);
+    }
+    for class in after.classes {
+        let key = key(&class);
+        rows.entry(key).or_default().1 = Some(class);
+    }
+    let mut rows: Vec<_> = rows.into_iter().collect();
+    let of = |class: &Option<Class>| class.as_ref().map_or(0, |class| class.wait_ns.total);
+    // What changed most comes first.
+    rows.sort_by_key(|(_, (a, b))| std::cmp::Reverse(of(a).abs_diff(of(b))));
+    let shown = if args.top == 0 { rows.len() } else { args.top.min(rows.len()) };
+    text += &format!(
+        "{:>7} {:>7}  {:>8} {:>8}  {:>8} {:>8}  {:>8}  locks\n",
+        "lost", "after", "wait", "after", "waits", "after", "change"
+    );
+    for ((name, kind), (a, b)) in &rows[..shown] {
+        let waits = |class: &Option<Class>| {
+            class.as_ref().map_or("-".to_owned(), |class| class.contended.to_string())
+        };
+        let lost =
+            |class: &Option<Class>| class.as_ref().map_or("-".to_owned(), |class| percent(class.share));
+        let wait = |class: &Option<Class>| {
+            class.as_ref().map_or("-".to_owned(), |class| duration(class.wait_ns.total))
+        };
+        let locks = b.as_ref().or(a.as_ref()).map_or(0, |class| class.locks);
+        let several = if locks > 1 { format!("{locks} ") } else { String::new() };
+        let kind = if kind == "mutex" { String::new() } else { format!(" ({kind})") };
+        let what = match (a, b) {
+            (Some(a), Some(b)) => per_acquisition(a, b),
+            (None, _) => "new".to_owned(),
+            (_, None) => "gone".to_owned(),
+        };
+        text += &format!(
+            "{:>7} {:>7}  {:>8} {:>8}  {:>8} {:>8}  {what:>8}  {several}{name}{kind}\n",
+            lost(a),
+            lost(b),
+            wait(a),
+            wait(b),
+            waits(a),
+            waits(b)
+        );
+    }
+    if rows.len() > shown {
+        text += &format!("and {} more (--top 0 shows them)\n", rows.len() - shown);
+    }
+    text += "\nchange: of the wait for an acquisition. Two runs say nothing about how much runs differ: see \
+        `poundlock stat --compare`.\n";
+    print(&text)?;
+    Ok(0)
+}
+
+/// How the wait changed, for as many acquisitions.
+fn per_acquisition(a: &Class, b: &Class) -> String {
+    let each = |class: &Class| class.wait_ns.total as f64 / class.acquisitions.max(1) as f64;
+    match (each(a), each(b)) {
+        (0.0, 0.0) => "same".to_owned(),
+        (0.0, _) => "new wait".to_owned(),
+        (a, b) => format!("x {:.2}", b / a),
+    }
+}
+
+fn change(a: u64, b: u64) -> String {
+    if a == 0 { String::new() } else { format!("x {:.2}", b as f64 / a as f64) }
+}
+
+fn read(path: &Path) -> Result<Document, Failure> {
+    let failure = |why: String| Failure::new(status::USAGE, format_args!("{}: {why}", path.display()));
+    let text = std::fs::read(path).map_err(|error| failure(reason(&error)))?;
+    // Of another version it may not even have the same fields.
+    #[derive(Deserialize)]
+    struct Version {
+        version: Option<u32>,
+    }
+    let not_ours = |_| failure("no report of `poundlock stat --json`".to_owned());
+    let version: Version = serde_json::from_slice(&text).map_err(not_ours)?;
+    match version.version {
+        Some(VERSION) => {}
+        Some(version) => {
+            return Err(failure(format!(
+                "a report of version {version}; this command reads version {VERSION}"
+            )));
+        }
+        None => {
+            return Err(failure(
+                "no report of `poundlock stat --json`, or one of an older version".to_owned(),
+            ));
+        }
+    }
+    let document: Document = serde_json::from_slice(&text).map_err(not_ours)?;
+    debug_assert_eq!(document.version, VERSION);
+    Ok(document)
+}

@@ -1,0 +1,265 @@
+//! What the processes of a run left: the directory in which they leave it, and how it is read.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::Permissions;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use poundlock_statfile::writer::Options;
+use poundlock_statfile::{LockStats, Locks, Snapshot};
+use serde::{Deserialize, Serialize};
+
+use super::sampler::Outcome;
+use crate::launch::Ended;
+use crate::library;
+use crate::message::{Failure, say, status};
+use crate::program::{self, reason};
+
+/// What the directory is called, up to a part that chance picks.
+const PREFIX: &str = "poundlock-stat-";
+
+/// In the directory: what was run.
+const ABOUT: &str = "about.json";
+
+/// What a later `--read` has to know.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Begun {
+    pub(super) command: Vec<String>,
+    pub(super) lock: String,
+    pub(super) rwlock: String,
+    /// `CLOCK_MONOTONIC`, in nanoseconds.
+    pub(super) start_ns: u64,
+}
+
+impl Begun {
+    pub(super) fn write(&self, dir: &Path) -> std::io::Result<()> {
+        std::fs::write(dir.join(ABOUT), serde_json::to_vec(self)?)
+    }
+
+    pub(super) fn read(dir: &Path) -> std::io::Result<Begun> {
+        Ok(serde_json::from_slice(&std::fs::read(dir.join(ABOUT))?)?)
+    }
+}
+
+/// With a limit on file sizes that leaves no room for the figures the program would run for nothing. A
+/// program may set itself one: [`Figures::remark`] says that then.
+pub(super) fn check_file_size() -> Result<(), Failure> {
+    let Some(least) = Options::DEFAULT.sizes.last().copied() else { return Ok(()) };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the buffer is one `rlimit`.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
+    if !known || limit.rlim_cur >= least {
+        return Ok(());
+    }
+    let (limit, least) = (limit.rlim_cur, least >> 20);
+    Err(Failure::new(
+        status::OURS,
+        format_args!(
+            "the limit on file sizes (ulimit -f) is {limit} bytes, and the figures need {least} MiB: raise it"
+        ),
+    ))
+}
+
+/// A directory of our own for the processes' files: in memory, since every counter that is touched is a page
+/// of a file, which a disk's file system would have to find blocks for; elsewhere if there is no such place.
+pub(super) fn directory() -> Result<tempfile::TempDir, Failure> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(PREFIX);
+    let dir = builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir());
+    // A server that we start as root and that then becomes another user has to make files here as well. Like
+    // everybody else it may do that, but not see or remove those of others.
+    let writable = |dir: &tempfile::TempDir| std::fs::set_permissions(dir, Permissions::from_mode(0o1733));
+    dir.and_then(|dir| writable(&dir).map(|()| dir)).map_err(|error| {
+        Failure::new(status::OURS, format_args!("a directory for the figures: {}", reason(&error)))
+    })
+}
+
+/// What the processes left.
+#[derive(Default)]
+pub(super) struct Figures {
+    /// In the order in which they started; their locks are apart, as there may be a million.
+    pub(super) snapshots: Vec<Snapshot>,
+    locks: Vec<RefCell<Option<Locks>>>,
+    /// Processes that loaded our library and could not be measured.
+    unmeasured: Vec<u32>,
+}
+
+impl Figures {
+    /// Reads what every process left.
+    pub(super) fn read(dir: &Path, now_ns: u64) -> Figures {
+        let mut figures = Figures::default();
+        let mut read = Vec::new();
+        let entries = match std::fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(error) => {
+                say(format_args!("{}: {}", dir.display(), reason(&error)));
+                return figures;
+            }
+        };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            // Others may have put something here: a pipe, say, would keep us waiting.
+            let is_file = entry.file_type().is_ok_and(|file_type| file_type.is_file());
+            if path.extension() != Some(OsStr::new("stat")) || !is_file {
+                continue;
+            }
+            match poundlock_statfile::read_apart(&path, now_ns) {
+                Ok(process) => read.push(process),
+                // A file of no length is the library's word for one that it could not make larger. Any other
+                // process was killed before it had used a lock, and has nothing to say.
+                Err(poundlock_statfile::Error::NotAStatFile) => {
+                    let empty = entry.metadata().is_ok_and(|metadata| metadata.len() == 0);
+                    figures.unmeasured.extend(pid_of(&path).filter(|_| empty));
+                }
+                Err(error) => {
+                    let name = path.file_stem().unwrap_or_default();
+                    say(format_args!("the figures of process {} cannot be read: {error}", name.display()));
+                }
+            }
+        }
+        read.sort_by_key(|(snapshot, _)| (snapshot.start_ns, snapshot.pid));
+        for (snapshot, locks) in read {
+            figures.snapshots.push(snapshot);
+            figures.locks.push(RefCell::new(Some(locks)));
+        }
+        figures.unmeasured.sort_unstable();
+        figures.unmeasured.dedup();
+        figures
+    }
+
+    /// Calls `each` with every lock of a process, the first time that they are asked for.
+    pub(super) fn each_lock(&self, process: usize, each: impl FnMut(LockStats)) {
+        if let Some(locks) = self.locks.get(process).and_then(RefCell::take) {
+            locks.each(each);
+        }
+    }
+
+    /// All processes with their locks.
+    pub(super) fn whole(mut self) -> Vec<Snapshot> {
+        let mut snapshots = std::mem::take(&mut self.snapshots);
+        for (process, snapshot) in snapshots.iter_mut().enumerate() {
+            self.each_lock(process, |lock| snapshot.locks.push(lock));
+        }
+        snapshots
+    }
+
+    /// Says what the figures leave out.
+    pub(super) fn remark(&self, ended: &Ended, command: &OsStr, sampled: Option<&Outcome>) {
+        let command = command.display();
+        let Figures { snapshots, unmeasured, .. } = self;
+        let measured = |pid| snapshots.iter().any(|snapshot| snapshot.pid == pid);
+        if unmeasured.contains(&ended.pid) && !measured(ended.pid) {
+            let what = if snapshots.is_empty() { "nothing" } else { "only what it started" };
+            say(format_args!(
+                "{command} loaded our library, which could not make its file for the figures: {what} was measured"
+            ));
+        } else if snapshots.is_empty() && unmeasured.is_empty() {
+            say(format_args!(
+                "{command} did not load our library: nothing was measured, and it ran on its own locks"
+            ));
+        } else if !measured(ended.pid) {
+            say(format_args!(
+                "{command} itself did not load our library: only processes that it started were measured"
+            ));
+        }
+        for &pid in unmeasured.iter().filter(|&&pid| pid != ended.pid && !measured(pid)) {
+            say(format_args!("process {pid} was not measured: no file could be made for its figures"));
+        }
+        self.remark_on_strangers(ended, sampled);
+        for (&pid, snapshot) in self.last().iter().filter(|&(&pid, _)| pid != ended.pid && is_alive(pid)) {
+            // The very last program may not have loaded our library.
+            let now = std::fs::read_link(format!("/proc/{pid}/exe"))
+                .unwrap_or_else(|_| PathBuf::from(&snapshot.exe));
+            let name = now.file_name().unwrap_or(OsStr::new("?")).display();
+            say(format_args!("process {pid} ({name}) is still running: its figures end here"));
+        }
+    }
+
+    /// Says which programs of the command ran without our library, and what to do about that.
+    fn remark_on_strangers(&self, ended: &Ended, sampled: Option<&Outcome>) {
+        let known = |pid| pid == ended.pid || self.unmeasured.contains(&pid);
+        let mut names: BTreeMap<String, (u64, &str)> = BTreeMap::new();
+        let processes = sampled.map_or(&[][..], |sampled| &sampled.processes[..]);
+        for process in processes.iter().filter(|process| !process.measured && !known(process.pid)) {
+            // Before it has loaded anything, or between one program and the next, a process is a stranger to
+            // everybody.
+            if self.snapshots.iter().any(|snapshot| snapshot.pid == process.pid) || process.exe.is_empty() {
+                continue;
+            }
+            let name = if process.name.is_empty() { &process.exe } else { &process.name };
+            let (count, _) = names.entry(name.clone()).or_insert((0, &process.exe));
+            *count += 1;
+        }
+        for (name, (count, exe)) in names {
+            let why = match program::check(Path::new(exe)) {
+                Err(failure) => failure.line,
+                Ok(()) => {
+                    "its environment was cleared (by env -i, runuser -l, sudo, ...): run `poundlock stat` \
+                    behind whatever cleared it"
+                        .to_owned()
+                }
+            };
+            let times = if count > 1 { format!(" ({count} times)") } else { String::new() };
+            say(format_args!("{name}{times} was started without our library and not measured: {why}"));
+        }
+    }
+
+    /// The last program of each process: it may have gone through several.
+    fn last(&self) -> BTreeMap<u32, &Snapshot> {
+        self.snapshots.iter().map(|snapshot| (snapshot.pid, snapshot)).collect()
+    }
+}
+
+/// The processes that leave figures in this directory, or will once they have used a lock.
+pub(super) fn followed(dir: &Path) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let ours = std::process::id();
+    let mut pids: Vec<u32> =
+        pids.filter(|&pid| pid != ours && leaves_figures(pid, dir) && is_alive(pid)).collect();
+    pids.sort_unstable();
+    pids
+}
+
+fn pid_of(path: &Path) -> Option<u32> {
+    let name = path.file_name()?.to_str()?;
+    name.split('.').next()?.parse().ok()
+}
+
+/// Whether a process was started with our library and this directory, or has one of its files mapped: servers
+/// write their titles over their environments.
+fn leaves_figures(pid: u32, dir: &Path) -> bool {
+    let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { return false };
+    let mut entries = environment.split(|&byte| byte == 0);
+    let asked = [library::STAT_VARIABLE.as_bytes(), b"=", dir.as_os_str().as_bytes()].concat();
+    let has = |start: &[u8]| environment.split(|&byte| byte == 0).any(|entry| entry.starts_with(start));
+    if entries.any(|entry| entry == asked) {
+        return has(b"LD_PRELOAD=");
+    }
+    let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { return false };
+    maps.contains(&*dir.to_string_lossy())
+}
+
+/// What a process is called.
+pub(super) fn name_of(pid: u32) -> String {
+    let exe = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    exe.file_name().unwrap_or(OsStr::new("?")).to_string_lossy().into_owned()
+}
+
+pub(super) fn is_alive(pid: u32) -> bool {
+    // A dead process that nobody has waited for yet still has its entry: it is in state Z (or X).
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
+
+/// `CLOCK_MONOTONIC`, on which the library's figures are.
+pub(super) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the buffer is one `timespec`; this clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,173 @@
+//! What the threads of a running program do, looked at from outside every few milliseconds: where their time
+//! goes, and while somebody waits for a lock, what its holder is doing.
+//!
+//! Nothing is done to the program: no signal, no `ptrace`, no stop. The kernel's files under `/proc` say
+//! whether a thread sleeps, in which call, how long it has run and how long it was ready without a CPU. The
+//! statistics file of its process says what it waits for and who has that. Looks come at random intervals,
+//! so that nothing in the program keeps time with them, and so rarely that they take about one hundredth of
+//! one CPU.
+
+mod calls;
+mod graph;
+mod outcome;
+mod proc;
+mod tally;
+mod watch;
+
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub(crate) use outcome::{
+    Estimate, Graph, Hidden, Holder, Inside, Outcome, Place, Process, Sleep, Threads, Times, WaitedLock,
+};
+pub(crate) use watch::Whom;
+use watch::{Random, Watch};
+
+/// The shortest and the longest pause between two looks.
+const PAUSE_NS: (u64, u64) = (4_000_000, 200_000_000);
+/// A look is followed by a pause of as many times its CPU time,
+const LOOK_SHARE: u64 = 150;
+/// and a search for processes and threads by so many.
+const SEARCH_SHARE: u64 = 300;
+/// The pauses between searches begin with the first of these and grow to the second: at its start a program
+/// makes its threads.
+const SEARCH_NS: (u64, u64) = (1_000_000, 50_000_000);
+
+/// A thread that looks.
+pub(crate) struct Sampler {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    stop: Condvar,
+}
+
+struct State {
+    watch: Watch,
+    stopped: bool,
+    cost_ns: u64,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic in the middle of a look leaves figures that are a bit off.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sampler {
+    /// Starts to watch those processes, with all that they start, and all that leave a statistics file in
+    /// `dir`. All signals are blocked in its thread.
+    pub(crate) fn start(dir: &Path, whom: Whom) -> std::io::Result<Sampler> {
+        let state = State { watch: Watch::new(dir, whom, now()), stopped: false, cost_ns: 0 };
+        let shared = Arc::new(Shared { state: Mutex::new(state), stop: Condvar::new() });
+        let of_thread = shared.clone();
+        // A thread begins with the mask of the one that starts it.
+        let before = Blocked::all();
+        let thread = std::thread::Builder::new().name("sampler".into()).spawn(move || watch(&of_thread));
+        drop(before);
+        Ok(Sampler { shared, thread: Some(thread?) })
+    }
+
+    /// What is known so far.
+    pub(crate) fn so_far(&self) -> Outcome {
+        outcome(&mut self.shared.state())
+    }
+
+    /// Forgets what was found so far, and goes on.
+    pub(crate) fn begin_anew(&self) {
+        let mut state = self.shared.state();
+        state.cost_ns = 0;
+        state.watch.begin_anew(now());
+    }
+
+    /// Stops, and says what was found.
+    pub(crate) fn finish(mut self) -> Outcome {
+        self.stop();
+        outcome(&mut self.shared.state())
+    }
+
+    fn stop(&mut self) {
+        self.shared.state().stopped = true;
+        self.shared.stop.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn outcome(state: &mut State) -> Outcome {
+    Outcome { cost_ns: state.cost_ns, ..state.watch.outcome(now()) }
+}
+
+fn watch(shared: &Shared) {
+    let mut random = Random::new(now());
+    let mut search_at = 0;
+    let mut search_pause = SEARCH_NS.0;
+    let mut state = shared.state();
+    while !state.stopped {
+        let begin = now();
+        let before = cost();
+        let mut searched = 0;
+        if begin >= search_at {
+            state.watch.discover(begin);
+            searched = cost() - before;
+            search_pause = (search_pause * 3 / 2).min(SEARCH_NS.1);
+            search_at = begin + search_pause.max(searched * SEARCH_SHARE);
+        }
+        state.watch.look(now());
+        let all = cost() - before;
+        state.cost_ns += all;
+        let pause = ((all - searched) * LOOK_SHARE).clamp(PAUSE_NS.0, PAUSE_NS.1);
+        // From half of it to one and a half.
+        let pause = pause / 2 + random.below(pause as usize) as u64;
+        let pause = pause.min(search_at.saturating_sub(begin)).max(1);
+        let waited = shared.stop.wait_timeout(state, Duration::from_nanos(pause));
+        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+    // What has ended since has ended.
+    state.watch.discover(now());
+}
+
+/// `CLOCK_MONOTONIC`, on which the figures of the processes are.
+fn now() -> u64 {
+    proc::clock_ns(libc::CLOCK_MONOTONIC).unwrap_or(0)
+}
+
+/// The CPU time of this thread.
+fn cost() -> u64 {
+    proc::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
+}
+
+/// All signals blocked, until it is dropped.
+struct Blocked(libc::sigset_t);
+
+impl Blocked {
+    fn all() -> Blocked {
+        let mut all = std::mem::MaybeUninit::zeroed();
+        let mut before = std::mem::MaybeUninit::zeroed();
+        // SAFETY: both buffers are sets; the first one is filled before it is used, and zeroes are a set.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+            Blocked(before.assume_init())
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the set is the one that the kernel gave us.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+    }
+}

@@ -1,0 +1,366 @@
+//! What the sampler found: plain values, which reports are made from and which JSON documents hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+/// All that the sampler knows at one moment, or at the end.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// From the first look to the last, in nanoseconds.
+    pub(crate) watched_ns: u64,
+    /// How often the sampler looked.
+    pub(crate) looks: u64,
+    /// The CPU time that it took, in nanoseconds.
+    pub(crate) cost_ns: u64,
+    /// All threads of all processes.
+    pub(crate) total: Times,
+    /// By process, most thread time first.
+    pub(crate) processes: Vec<Process>,
+    /// The locks that somebody was seen waiting for, most waiting first.
+    pub(crate) locks: Vec<WaitedLock>,
+    /// Who is inside locks now, or was at the end.
+    pub(crate) graph: Graph,
+}
+
+/// A number that rests on samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Estimate {
+    /// Thread time in nanoseconds.
+    pub(crate) ns: u64,
+    /// How many samples say so.
+    pub(crate) samples: u64,
+}
+
+impl Estimate {
+    /// The relative standard error, as a share of the value: of `n` independent samples one in the square
+    /// root of `n`. `None` without a sample. Samples of one long wait are not independent: it is a lower
+    /// bound.
+    pub(crate) fn error(&self) -> Option<f64> {
+        (self.samples > 0).then(|| 1.0 / (self.samples as f64).sqrt())
+    }
+
+    pub(super) fn add(&mut self, ns: u64, samples: u64) {
+        self.ns = self.ns.saturating_add(ns);
+        self.samples = self.samples.saturating_add(samples);
+    }
+
+    fn merge(&mut self, other: Estimate) {
+        self.add(other.ns, other.samples);
+    }
+}
+
+/// What a sleeping thread waits for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Sleep {
+    /// A mutex, spinlock or readers-writer lock that the file knows.
+    Lock,
+    /// A condition variable that the file knows.
+    Condition,
+    /// A barrier that the file knows.
+    Barrier,
+    /// A POSIX semaphore that the file knows.
+    Semaphore,
+    /// The end of another thread.
+    Join,
+    /// A futex that no wait in the file covers: a lock of Go, Rust's `std`, `parking_lot`, a static library.
+    Futex,
+    /// A system call, by name.
+    Call(String),
+    /// Asleep outside of a call: a page that has to be read from a disk, a stop.
+    OutsideCalls,
+    /// Asleep, and the system does not tell in which call.
+    Hidden,
+}
+
+impl Sleep {
+    /// Whether a thread that does next to nothing else has nothing to do.
+    pub(crate) fn is_idling(&self) -> bool {
+        match self {
+            Sleep::Condition | Sleep::Semaphore | Sleep::Join | Sleep::Futex => true,
+            Sleep::Call(_) => self.is_for_events(),
+            Sleep::Lock | Sleep::Barrier | Sleep::OutsideCalls | Sleep::Hidden => false,
+        }
+    }
+
+    /// Whether it is a call that waits until somebody wants something, or until a time.
+    pub(crate) fn is_for_events(&self) -> bool {
+        matches!(self, Sleep::Call(name) if EVENTS.contains(&&**name))
+    }
+}
+
+/// See [`Sleep::is_for_events`].
+const EVENTS: [&str; 22] = [
+    "accept",
+    "accept4",
+    "clock_nanosleep",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "epoll_wait",
+    "io_getevents",
+    "io_uring_enter",
+    "mq_timedreceive",
+    "msgrcv",
+    "nanosleep",
+    "pause",
+    "poll",
+    "ppoll",
+    "pselect6",
+    "recvfrom",
+    "recvmsg",
+    "rt_sigsuspend",
+    "rt_sigtimedwait",
+    "select",
+    "wait4",
+    "waitid",
+];
+
+/// Where the time of threads went, in nanoseconds of thread time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Times {
+    /// As long as the threads were seen to live: the sum of all that follows, but for what is part of other
+    /// lines.
+    pub(crate) lived_ns: u64,
+    /// On a CPU. The kernel's own sum.
+    pub(crate) running_ns: u64,
+    /// Part of `running_ns` and `ready_ns`: in a wait that the file shows, spinning or on the way to sleep.
+    pub(crate) spinning: Estimate,
+    /// Ready, but without a CPU. The kernel's own sum; `None` where it keeps none.
+    pub(crate) ready_ns: Option<u64>,
+    /// Asleep, by what for. Without the time of `idle`.
+    #[serde(with = "pairs")]
+    pub(crate) asleep: BTreeMap<Sleep, Estimate>,
+    /// Asleep in a thread that had nothing to do: for a second or more (or all its life) nearly always
+    /// asleep, for conditions, semaphores, joins, unknown futexes or events.
+    #[serde(with = "pairs")]
+    pub(crate) idle: BTreeMap<Sleep, Estimate>,
+    /// Asleep, and never looked at while they were.
+    pub(crate) unknown_ns: u64,
+}
+
+impl Times {
+    /// Asleep for this, in threads that are not idle.
+    pub(crate) fn asleep(&self, what: &Sleep) -> Estimate {
+        self.asleep.get(what).copied().unwrap_or_default()
+    }
+
+    /// Waiting for locks that the file knows: asleep, or spinning.
+    pub(crate) fn locks(&self) -> Estimate {
+        let mut sum = self.asleep(&Sleep::Lock);
+        sum.merge(self.spinning);
+        sum
+    }
+
+    /// Asleep in a futex that no wait in the file covers, idle threads included: whether those are idle
+    /// nobody knows.
+    pub(crate) fn foreign_futex(&self) -> Estimate {
+        let mut sum = self.asleep(&Sleep::Futex);
+        sum.merge(self.idle.get(&Sleep::Futex).copied().unwrap_or_default());
+        sum
+    }
+
+    /// The time of idle threads.
+    pub(crate) fn idle_ns(&self) -> u64 {
+        self.idle.values().map(|sleep| sleep.ns).sum()
+    }
+
+    /// The time in which threads had something to do: without idle threads, waits for events, and what is not
+    /// known.
+    pub(crate) fn busy_ns(&self) -> u64 {
+        let events: u64 =
+            self.asleep.iter().filter(|(what, _)| what.is_for_events()).map(|(_, sleep)| sleep.ns).sum();
+        self.lived_ns.saturating_sub(self.idle_ns()).saturating_sub(events).saturating_sub(self.unknown_ns)
+    }
+
+    /// The share of [`Times::busy_ns`] that went to waiting for locks. `None` if there was nothing to do.
+    pub(crate) fn lost(&self) -> Option<f64> {
+        let busy = self.busy_ns();
+        (busy > 0).then(|| (self.locks().ns as f64 / busy as f64).min(1.0))
+    }
+
+    pub(super) fn merge(&mut self, other: &Times) {
+        // A sum is known only if each part of it is.
+        self.ready_ns = match (self.ready_ns, other.ready_ns) {
+            _ if self.lived_ns == 0 => other.ready_ns,
+            _ if other.lived_ns == 0 => self.ready_ns,
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
+            _ => None,
+        };
+        self.lived_ns = self.lived_ns.saturating_add(other.lived_ns);
+        self.running_ns = self.running_ns.saturating_add(other.running_ns);
+        self.unknown_ns = self.unknown_ns.saturating_add(other.unknown_ns);
+        self.spinning.merge(other.spinning);
+        for (to, from) in [(&mut self.asleep, &other.asleep), (&mut self.idle, &other.idle)] {
+            for (what, sleep) in from {
+                to.entry(what.clone()).or_default().merge(*sleep);
+            }
+        }
+    }
+}
+
+/// A process, from its start to its end.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Process {
+    /// Its id.
+    pub(crate) pid: u32,
+    /// The id of the process that it was first seen as a child of; 0 if unknown.
+    pub(crate) parent: u32,
+    /// Its main thread's name.
+    pub(crate) name: String,
+    /// The file of its program; empty if unknown.
+    pub(crate) exe: String,
+    /// Whether it has a statistics file, so that its waits are known. If not, all its futexes are foreign.
+    pub(crate) measured: bool,
+    /// Whether it was there at the last look.
+    pub(crate) alive: bool,
+    /// All its threads.
+    pub(crate) times: Times,
+    /// By name, most time first. Digits in names are read as `*`: `pool-3` and `pool-4` are `pool-*`.
+    pub(crate) threads: Vec<Threads>,
+    /// How many threads were seen.
+    pub(crate) seen: u64,
+    /// How many it started, as its file says, the main thread included; 0 without a file.
+    pub(crate) started: u64,
+    /// The CPU time of the process that is in none of the threads seen: of those that lived too briefly, and
+    /// between the last look and the end. `None` if the system does not tell.
+    pub(crate) unseen_running_ns: Option<u64>,
+    /// What the system does not show of it.
+    pub(crate) hidden: BTreeSet<Hidden>,
+}
+
+/// What cannot be seen of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Hidden {
+    /// In which calls its threads sleep (`/proc/PID/syscall`: another user's process, or Yama).
+    Calls,
+    /// How long its threads were ready without a CPU (`/proc/PID/schedstat`: a kernel without it).
+    Ready,
+    /// Its threads altogether (`/proc` mounted with `hidepid`).
+    Threads,
+    /// Its statistics file, which cannot be read: who waits for which lock.
+    File,
+}
+
+/// Threads of one name.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Threads {
+    /// Their name.
+    pub(crate) name: String,
+    /// How many were seen.
+    pub(crate) seen: u64,
+    /// Where their time went.
+    pub(crate) times: Times,
+}
+
+/// A lock that somebody was seen waiting for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct WaitedLock {
+    /// The process.
+    pub(crate) pid: u32,
+    /// [`poundlock_statfile::Snapshot::start_ns`] of its file: a process has one for each `exec`.
+    pub(crate) start_ns: u64,
+    /// [`poundlock_statfile::LockStats::address`].
+    pub(crate) address: u64,
+    /// What it is, in words.
+    pub(crate) kind: String,
+    /// Thread time spent waiting for it, and at how many looks somebody was.
+    pub(crate) waiting: Estimate,
+    /// What its holder was doing meanwhile. Thread time of the waiters; together that of `waiting`.
+    pub(crate) holder: Holder,
+    /// Of [`Holder::waiting`], the locks that its holder waited for in turn, by address.
+    #[serde(with = "pairs")]
+    pub(crate) behind: BTreeMap<u64, Estimate>,
+    /// What the holder at the end of the chain was doing: the same as `holder` where that one does not wait.
+    pub(crate) end: Holder,
+    /// The longest chain seen, in locks; 1 if no holder waited for another lock.
+    pub(crate) chain: u64,
+}
+
+/// What a holder was doing while others waited.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    /// On a CPU.
+    pub(crate) running: Estimate,
+    /// Ready without a CPU: preempted.
+    pub(crate) ready: Estimate,
+    /// Asleep.
+    #[serde(with = "pairs")]
+    pub(crate) asleep: BTreeMap<Sleep, Estimate>,
+    /// Waiting for another lock.
+    pub(crate) waiting: Estimate,
+    /// Part of a cycle of locks (only at the end of a chain).
+    pub(crate) cycle: Estimate,
+    /// There was none: the lock was on its way from one thread to the next.
+    pub(crate) handed_over: Estimate,
+    /// Not known.
+    pub(crate) unknown: Estimate,
+}
+
+/// Who holds what, and waits for what.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Graph {
+    /// The threads that hold a lock or wait for one.
+    pub(crate) threads: Vec<Inside>,
+    /// Threads that wait for each other, each as indices into `threads`: the first waits for the second, and
+    /// the last for the first. One alone waits for a lock that it holds.
+    pub(crate) cycles: Vec<Vec<usize>>,
+}
+
+/// A thread inside a lock or on the way into one.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Inside {
+    /// The process.
+    pub(crate) pid: u32,
+    /// [`poundlock_statfile::Snapshot::start_ns`] of its file.
+    pub(crate) start_ns: u64,
+    /// The thread's id; 0 if unknown.
+    pub(crate) tid: u32,
+    /// Its name; empty if unknown.
+    pub(crate) name: String,
+    /// What it does, if it is there: `None` means on a CPU or ready, or gone.
+    pub(crate) asleep: Option<Sleep>,
+    /// What it waits for.
+    pub(crate) waits_for: Option<Place>,
+    /// What it holds.
+    pub(crate) holds: Vec<Place>,
+}
+
+/// A lock that a thread holds or waits for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// [`poundlock_statfile::LockStats::address`].
+    pub(crate) address: u64,
+    /// What it is, in words.
+    pub(crate) kind: String,
+    /// For how long, in nanoseconds.
+    pub(crate) for_ns: u64,
+    /// Whether it may be longer: a hold that was not timed, of which only the wait for it is known.
+    pub(crate) at_least: bool,
+}
+
+/// Maps as lists of pairs: JSON's own have keys of text only.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<K, V, S>(map: &BTreeMap<K, V>, to: S) -> Result<S::Ok, S::Error>
+    where
+        K: Serialize,
+        V: Serialize,
+        S: Serializer,
+    {
+        to.collect_seq(map)
+    }
+
+    pub(super) fn deserialize<'de, K, V, D>(from: D) -> Result<BTreeMap<K, V>, D::Error>
+    where
+        K: Deserialize<'de> + Ord,
+        V: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        Ok(Vec::<(K, V)>::deserialize(from)?.into_iter().collect())
+    }
+}

@@ -1,0 +1,258 @@
+//! What `/proc` says of processes and threads.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// What a thread is doing, as far as one look tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// On a CPU, or ready for one.
+    Ready,
+    /// Asleep in this call, with its first three arguments.
+    Call(libc::c_long, [u64; 3]),
+    /// Asleep outside of a call.
+    Outside,
+    /// Asleep; in which call is not shown to us.
+    Hidden,
+    /// It has ended.
+    Gone,
+}
+
+/// The kernel's sums of a thread since its start, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Sums {
+    /// On a CPU. Brought up to date at each tick.
+    pub(super) run: u64,
+    /// Ready without a CPU, until it last got one. `None` where the kernel does not keep it.
+    pub(super) delay: Option<u64>,
+    /// How often it got a CPU.
+    pub(super) arrivals: u64,
+}
+
+/// The files of one thread.
+#[derive(Debug)]
+pub(super) struct Task {
+    dir: PathBuf,
+    /// Kept open: opening them takes three times as long as reading them.
+    open: Option<(File, File)>,
+}
+
+impl Task {
+    /// Thread `tid` of process `pid`. Keeps files open if that is possible, and `keep` allows it.
+    pub(super) fn new(pid: u32, tid: u32, keep: bool) -> Task {
+        let dir = PathBuf::from(format!("/proc/{pid}/task/{tid}"));
+        let both = || Some((File::open(dir.join("syscall")).ok()?, File::open(dir.join("schedstat")).ok()?));
+        let open = if keep { both() } else { None };
+        Task { dir, open }
+    }
+
+    /// Whether it has files open.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// What it is doing.
+    pub(super) fn look(&self) -> Seen {
+        let mut buffer = [0; 256];
+        let read = match &self.open {
+            Some((file, _)) => read_at_start(file, &mut buffer),
+            None => read_file(&self.dir.join("syscall"), &mut buffer),
+        };
+        match read {
+            // What has no registers may be a thread of the kernel's that works for the process.
+            Ok(text) => match parse_call(text) {
+                Seen::Gone if self.state() != Seen::Gone => Seen::Outside,
+                seen => seen,
+            },
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Seen::Gone,
+            Err(_) => self.state(),
+        }
+    }
+
+    /// Only whether it sleeps.
+    fn state(&self) -> Seen {
+        let mut buffer = [0; 1024];
+        match read_file(&self.dir.join("stat"), &mut buffer).ok().and_then(Stat::parse) {
+            None => Seen::Gone,
+            Some(stat) if matches!(stat.state, 'Z' | 'X') => Seen::Gone,
+            Some(stat) if stat.state == 'R' => Seen::Ready,
+            Some(_) => Seen::Hidden,
+        }
+    }
+
+    /// Its sums. `None` if it has ended.
+    pub(super) fn sums(&self) -> Option<Sums> {
+        let mut buffer = [0; 1024];
+        let read = match &self.open {
+            Some((_, file)) => read_at_start(file, &mut buffer),
+            None => read_file(&self.dir.join("schedstat"), &mut buffer),
+        };
+        if let Ok(text) = read {
+            let mut numbers = text.split_ascii_whitespace().map_while(|word| word.parse().ok());
+            let (run, delay, arrivals) = (numbers.next()?, numbers.next()?, numbers.next()?);
+            return Some(Sums { run, delay: Some(delay), arrivals });
+        }
+        // A kernel without that file; or the thread has ended, and this one is gone as well.
+        let stat = Stat::parse(read_file(&self.dir.join("stat"), &mut buffer).ok()?)?;
+        Some(Sums { run: stat.cpu_ticks.saturating_mul(tick_ns()), delay: None, arrivals: 0 })
+    }
+
+    /// Its name.
+    pub(super) fn name(&self) -> Option<String> {
+        let name = std::fs::read(self.dir.join("comm")).ok()?;
+        Some(String::from_utf8_lossy(&name).trim_end_matches('\n').to_string())
+    }
+
+    /// Its id in the innermost namespace that it is in.
+    pub(super) fn inner_id(&self) -> Option<u32> {
+        inner_id(&self.dir)
+    }
+
+    /// The processes that it started and that are its children still. `None` if the kernel does not tell.
+    pub(super) fn children(&self) -> Option<Vec<u32>> {
+        let text = std::fs::read_to_string(self.dir.join("children")).ok()?;
+        Some(text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect())
+    }
+}
+
+/// What `/proc/PID/stat` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub(super) name: String,
+    pub(super) state: char,
+    pub(super) parent: u32,
+    cpu_ticks: u64,
+    /// In ticks since the machine's start: with the id, what tells a process from a later one.
+    pub(super) started: u64,
+}
+
+impl Stat {
+    pub(super) fn read(pid: u32) -> Option<Stat> {
+        let mut buffer = [0; 1024];
+        Stat::parse(read_file(Path::new(&format!("/proc/{pid}/stat")), &mut buffer).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Stat> {
+        // The name may hold anything, parentheses included.
+        let (before, after) = (text.find('(')?, text.rfind(')')?);
+        let mut fields = text.get(after + 2..)?.split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
+        let parent = fields.next()?.parse().ok()?;
+        let mut number = |skip: usize| fields.nth(skip)?.parse::<u64>().ok();
+        let (user, system) = (number(9)?, number(0)?);
+        let started = number(6)?;
+        let name = text.get(before + 1..after)?.to_string();
+        Some(Stat { name, state, parent, cpu_ticks: user + system, started })
+    }
+}
+
+/// The ids of the threads of a process. `None` if it is gone, or is not shown to us.
+pub(super) fn tasks(pid: u32) -> Option<Vec<u32>> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    Some(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// The id of a process in the innermost namespace that it is in.
+pub(super) fn inner_pid(pid: u32) -> Option<u32> {
+    inner_id(Path::new(&format!("/proc/{pid}")))
+}
+
+fn inner_id(dir: &Path) -> Option<u32> {
+    let status = std::fs::read_to_string(dir.join("status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_ascii_whitespace().next_back()?.parse().ok()
+}
+
+/// The CPU time that a process has used, threads that have ended included.
+pub(super) fn cpu_time_ns(pid: u32) -> Option<u64> {
+    let pid = libc::pid_t::try_from(pid).ok()?;
+    let mut clock = 0;
+    // SAFETY: writes one `clockid_t`.
+    if unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) } != 0 {
+        return None;
+    }
+    clock_ns(clock)
+}
+
+/// A clock, in nanoseconds.
+pub(super) fn clock_ns(clock: libc::clockid_t) -> Option<u64> {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the buffer is one `timespec`.
+    let known = unsafe { libc::clock_gettime(clock, &raw mut now) } == 0;
+    known.then_some(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+/// How many files this process may have open at a time.
+pub(super) fn file_limit() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the buffer is one `rlimit`.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
+}
+
+fn tick_ns() -> u64 {
+    // SAFETY: takes a number.
+    let rate = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    1_000_000_000 / u64::try_from(rate).unwrap_or(100).max(1)
+}
+
+fn read_file<'a>(path: &Path, buffer: &'a mut [u8]) -> io::Result<&'a str> {
+    read_at_start(&File::open(path)?, buffer)
+}
+
+fn read_at_start<'a>(file: &File, buffer: &'a mut [u8]) -> io::Result<&'a str> {
+    let len = file.read_at(buffer, 0)?;
+    // A name may be cut in the middle of a character; all else is ASCII.
+    buffer[..len].iter_mut().filter(|byte| !byte.is_ascii()).for_each(|byte| *byte = b'?');
+    Ok(std::str::from_utf8(&buffer[..len]).unwrap_or_default())
+}
+
+/// A line of `/proc/PID/syscall`.
+fn parse_call(text: &str) -> Seen {
+    let mut words = text.split_ascii_whitespace();
+    let Some(number) = words.next().and_then(|word| word.parse::<libc::c_long>().ok()) else {
+        return Seen::Ready;
+    };
+    let argument = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok();
+    let mut arguments = words.map_while(argument);
+    if number < 0 {
+        // The stack pointer and the program counter: a thread without either has no memory any more.
+        let gone = arguments.all(|argument| argument == 0);
+        return if gone { Seen::Gone } else { Seen::Outside };
+    }
+    Seen::Call(number, std::array::from_fn(|_| arguments.next().unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_syscall_are_read() {
+        assert_eq!(parse_call("running\n"), Seen::Ready);
+        assert_eq!(parse_call("-1 0x7ffe 0x7f21\n"), Seen::Outside);
+        assert_eq!(parse_call("-1 0x0 0x0\n"), Seen::Gone);
+        let futex = "202 0x55aa 0x189 0x2 0x0 0x0 0xffffffff 0x7ffe 0x7f21\n";
+        assert_eq!(parse_call(futex), Seen::Call(202, [0x55aa, 0x189, 2]));
+    }
+
+    #[test]
+    fn a_name_with_parentheses_is_no_end() {
+        let text = "7 (a) R (b) S 3 7 7 0 -1 4194560 1 0 0 0 5 6 0 0 20 0 4 0 84716 9 1";
+        let stat = Stat::parse(text).expect("a line of stat");
+        assert_eq!((&*stat.name, stat.state, stat.parent), ("a) R (b", 'S', 3));
+        assert_eq!((stat.cpu_ticks, stat.started), (11, 84716));
+        assert_eq!(Stat::parse("7 (cut"), None);
+    }
+
+    #[test]
+    fn this_thread_is_ready_and_has_run() {
+        let task = Task::new(std::process::id(), std::process::id(), true);
+        let sums = task.sums().expect("the main thread is there");
+        assert!(sums.run > 0 && cpu_time_ns(std::process::id()).is_some_and(|cpu| cpu >= sums.run / 2));
+        assert!(task.name().is_some_and(|name| !name.is_empty()));
+        assert_ne!(task.look(), Seen::Gone);
+    }
+}

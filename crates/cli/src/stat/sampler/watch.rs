@@ -1,0 +1,813 @@
+//! The processes and threads of a run, and each look at them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use poundlock_statfile::{Error, Live, LiveHold, LiveLock, LiveThread, LockKind};
+
+use super::calls;
+use super::graph;
+use super::outcome::{Graph, Hidden, Holder, Outcome, Process, Sleep, Threads, Times, WaitedLock};
+use super::proc::{self, Seen, Stat, Sums, Task};
+use super::tally::{Life, STILL_NS, Sample, Tally};
+
+/// Threads looked at in one round, of all processes together: some 4 us each.
+const THREADS: usize = 24;
+/// Locks whose holders are looked for in one round, of each process,
+const LOCKS: usize = 8;
+/// and how many threads may be asked for that whether they hold one.
+const ASKED: usize = 16384;
+/// The longest chain that is followed.
+const CHAIN: u64 = 32;
+/// Files left for others.
+const SPARE_FILES: usize = 256;
+
+/// Which processes are watched, with all that they start and all that leave a statistics file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whom {
+    /// The children of this process.
+    Children,
+    /// That one.
+    Process(u32),
+}
+
+/// A generator of numbers that are random enough to pick threads by.
+#[derive(Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Random {
+        Random(seed | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    /// Below `end`, which is not 0.
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+}
+
+/// All that is known.
+pub(super) struct Watch {
+    dir: PathBuf,
+    whom: Whom,
+    began: u64,
+    last: u64,
+    looks: u64,
+    processes: Vec<Watched>,
+    ended: Vec<(Process, Graph)>,
+    /// Files, by process and number, whose process was looked for.
+    settled: HashSet<(u32, u32)>,
+    /// By process, the start of its file, and address.
+    locks: BTreeMap<Key, WaitedLock>,
+    undecided: Vec<Undecided>,
+    /// How many more files may be kept open.
+    files: usize,
+    random: Random,
+}
+
+type Key = (u32, u64, u64);
+
+/// A process.
+struct Watched {
+    pid: u32,
+    /// Its id in the namespace that it lives in, by which its file goes.
+    inner: u32,
+    started: u64,
+    about: Process,
+    live: Option<Live>,
+    /// Which of its files that is: it has one for each `exec`.
+    file: Option<u32>,
+    /// The threads in the file, by the oldest record first, at the last look.
+    counted: Vec<LiveThread>,
+    threads: HashMap<u32, Thread>,
+    groups: BTreeMap<String, (u64, Tally)>,
+    /// The CPU time that does not count, and all of it.
+    cpu_before: u64,
+    cpu: Option<u64>,
+}
+
+/// A thread.
+struct Thread {
+    task: Task,
+    /// Its id in the namespace that it lives in.
+    inner: u32,
+    name: String,
+    life: Life,
+    looks: u64,
+}
+
+/// A holder that is on a CPU or ready for one. Which of the two, what the kernel counts next will tell.
+struct Undecided {
+    key: Key,
+    tid: u32,
+    hold: LiveHold,
+    since: u64,
+    sums: Sums,
+    ns: u64,
+    samples: u64,
+    /// Whether it holds the lock itself, rather than one at the end of the chain.
+    first: bool,
+}
+
+/// What became of the holder of a lock.
+enum Fate {
+    Running,
+    Asleep(Sleep),
+    Cycle,
+    HandedOver,
+    Unknown,
+    Undecided { tid: u32, hold: LiveHold, sums: Sums },
+}
+
+/// Where a chain of holders leads to.
+struct Chain {
+    end: Fate,
+    /// The lock that the first holder waits for.
+    behind: Option<u64>,
+    locks: u64,
+}
+
+impl Watch {
+    pub(super) fn new(dir: &Path, whom: Whom, now: u64) -> Watch {
+        Watch {
+            dir: dir.to_path_buf(),
+            whom,
+            began: now,
+            last: now,
+            looks: 0,
+            processes: Vec::new(),
+            ended: Vec::new(),
+            settled: HashSet::new(),
+            locks: BTreeMap::new(),
+            undecided: Vec::new(),
+            files: proc::file_limit().saturating_sub(SPARE_FILES) / 2,
+            random: Random::new(now),
+        }
+    }
+
+    /// Forgets all that was found so far; what is watched stays watched.
+    pub(super) fn begin_anew(&mut self, now: u64) {
+        (self.began, self.last, self.looks) = (now, now, 0);
+        self.ended.clear();
+        self.locks.clear();
+        self.undecided.clear();
+        for process in &mut self.processes {
+            process.begin_anew(now);
+        }
+    }
+
+    /// Finds processes, their files and their threads.
+    pub(super) fn discover(&mut self, now: u64) {
+        let files = files(&self.dir);
+        let mut pids: Vec<(u32, u32)> = match self.whom {
+            Whom::Process(pid) => vec![(pid, 0)],
+            Whom::Children => children_of(std::process::id()),
+        };
+        let mut seen: HashSet<u32> = pids.iter().map(|&(pid, _)| pid).collect();
+        let known: HashSet<u32> = self.processes.iter().map(|process| process.pid).collect();
+        pids.extend(known.iter().filter(|pid| seen.insert(**pid)).map(|&pid| (pid, 0)));
+        let mut at = 0;
+        while let Some(&(pid, parent)) = pids.get(at) {
+            at += 1;
+            let children = children_of(pid);
+            pids.extend(children.into_iter().filter(|(child, _)| seen.insert(*child)));
+            if !known.contains(&pid) {
+                self.found(pid, parent, now);
+            }
+        }
+        // A daemon may be nobody's child any more.
+        for (&inner, files) in &files {
+            let last = files.last_key_value().map_or(0, |(&number, _)| number);
+            let known = |process: &Watched| process.inner == inner;
+            if !self.settled.contains(&(inner, last)) && !self.processes.iter().any(known) {
+                if proc::inner_pid(inner) == Some(inner) {
+                    self.found(inner, 0, now);
+                }
+                self.settled.insert((inner, last));
+            }
+        }
+        let mut index = 0;
+        while let Some(process) = self.processes.get_mut(index) {
+            if process.discover(now, files.get(&process.inner), &mut self.files) {
+                index += 1;
+            } else {
+                let process = self.processes.swap_remove(index);
+                self.end(process, now);
+            }
+        }
+    }
+
+    fn found(&mut self, pid: u32, parent: u32, now: u64) {
+        let Some(stat) = Stat::read(pid).filter(|stat| !matches!(stat.state, 'Z' | 'X')) else { return };
+        let inner = proc::inner_pid(pid).unwrap_or(pid);
+        let about = Process {
+            pid,
+            parent: if parent == 0 { stat.parent } else { parent },
+            alive: true,
+            ..Process::default()
+        };
+        let mut process = Watched {
+            pid,
+            inner,
+            started: stat.started,
+            about,
+            live: None,
+            file: None,
+            counted: Vec::new(),
+            threads: HashMap::new(),
+            groups: BTreeMap::new(),
+            cpu_before: 0,
+            cpu: None,
+        };
+        process.find_threads(now, &mut self.files);
+        self.processes.push(process);
+    }
+
+    fn end(&mut self, mut process: Watched, now: u64) {
+        let graph = process.graph(now);
+        self.undecided.retain(|undecided| undecided.key.0 != process.pid);
+        let tids: Vec<u32> = process.threads.keys().copied().collect();
+        for tid in tids {
+            process.forget(tid, &mut self.files);
+        }
+        process.about.alive = false;
+        self.ended.push((process.outcome(), graph));
+    }
+
+    /// One look at everything.
+    pub(super) fn look(&mut self, now: u64) {
+        let passed = now.saturating_sub(self.last);
+        self.last = now;
+        self.looks += 1;
+        self.decide(now);
+        for process in &mut self.processes {
+            if process.live.as_ref().is_some_and(|live| !live.is_whole()) {
+                process.live = None;
+                process.about.hidden.insert(Hidden::File);
+            }
+            if let Some(live) = &mut process.live {
+                live.look(&mut process.counted);
+                process.find_counted_threads(now, &mut self.files);
+            }
+            process.cpu = proc::cpu_time_ns(process.pid).or(process.cpu);
+        }
+        self.look_at_locks(now, passed);
+        self.look_at_threads(now);
+    }
+
+    fn look_at_threads(&mut self, now: u64) {
+        let all: usize = self.processes.iter().map(|process| process.threads.len()).sum();
+        for process in &mut self.processes {
+            // Each thread has the same chance, so that each sample says as much as any other.
+            let picked = process
+                .threads
+                .keys()
+                .copied()
+                .filter(|_| all <= THREADS || self.random.below(all) < THREADS)
+                .collect::<Vec<u32>>();
+            if picked.is_empty() {
+                continue;
+            }
+            let records: HashMap<u32, LiveThread> =
+                process.counted.iter().map(|thread| (thread.tid, *thread)).collect();
+            for tid in picked {
+                process.look_at_thread(tid, now, &records, &mut self.files);
+            }
+        }
+    }
+
+    fn look_at_locks(&mut self, now: u64, passed: u64) {
+        for index in 0..self.processes.len() {
+            let process = &self.processes[index];
+            let Some(live) = &process.live else { continue };
+            let mut waited: BTreeMap<u64, u64> = BTreeMap::new();
+            for wait in process.counted.iter().filter_map(|thread| thread.wait) {
+                *waited.entry(wait.tag).or_default() += 1;
+            }
+            let locks: Vec<(u64, u64, LiveLock)> = waited
+                .into_iter()
+                .filter_map(|(tag, waiters)| {
+                    let lock = live.lock(tag)?;
+                    lock.kind.is_acquired().then_some((tag, waiters, lock))
+                })
+                .collect();
+            let picks = (ASKED / process.counted.len().max(1)).clamp(1, LOCKS);
+            let (pid, start_ns) = (process.pid, live.start_ns());
+            for (place, share) in picked(&locks, picks, &mut self.random) {
+                let (tag, _, lock) = locks[place];
+                let chain = process.follow(tag, &mut self.random);
+                let ns = (passed as f64 * share) as u64;
+                let key = (pid, start_ns, lock.address);
+                let entry = self.locks.entry(key).or_insert_with(|| WaitedLock {
+                    pid,
+                    start_ns,
+                    address: lock.address,
+                    kind: lock.kind.to_string(),
+                    ..WaitedLock::default()
+                });
+                entry.waiting.add(ns, 1);
+                entry.chain = entry.chain.max(chain.locks);
+                let first = chain.behind.is_none();
+                if let Some(behind) = chain.behind {
+                    entry.holder.waiting.add(ns, 1);
+                    entry.behind.entry(behind).or_default().add(ns, 1);
+                }
+                if let Fate::Undecided { tid, hold, sums } = chain.end {
+                    let same = |other: &&mut Undecided| {
+                        (other.key, other.tid, other.first) == (key, tid, first) && other.hold == hold
+                    };
+                    match self.undecided.iter_mut().find(same) {
+                        Some(other) => {
+                            other.ns += ns;
+                            other.samples += 1;
+                        }
+                        None => self.undecided.push(Undecided {
+                            key,
+                            tid,
+                            hold,
+                            since: now,
+                            sums,
+                            ns,
+                            samples: 1,
+                            first,
+                        }),
+                    }
+                } else {
+                    count(&mut entry.end, &chain.end, ns);
+                    if first {
+                        count(&mut entry.holder, &chain.end, ns);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells holders that ran from those that were ready without a CPU, as far as the kernel has counted by
+    /// now.
+    fn decide(&mut self, now: u64) {
+        let mut rest = Vec::new();
+        for undecided in std::mem::take(&mut self.undecided) {
+            let process = self.processes.iter().find(|process| process.pid == undecided.key.0);
+            match process.map(|process| process.share_ready(&undecided, now)) {
+                Some(None) => rest.push(undecided),
+                Some(Some(ready)) => self.decided(&undecided, ready),
+                None => {}
+            }
+        }
+        self.undecided = rest;
+    }
+
+    fn decided(&mut self, undecided: &Undecided, ready: f64) {
+        let Some(lock) = self.locks.get_mut(&undecided.key) else { return };
+        let without = (undecided.ns as f64 * ready) as u64;
+        let was_ready = ready >= 0.5;
+        let add = |holder: &mut Holder| {
+            let samples = |wanted: bool| if wanted == was_ready { undecided.samples } else { 0 };
+            holder.ready.add(without, samples(true));
+            holder.running.add(undecided.ns - without, samples(false));
+        };
+        add(&mut lock.end);
+        if undecided.first {
+            add(&mut lock.holder);
+        }
+    }
+
+    /// All that is known now.
+    pub(super) fn outcome(&mut self, now: u64) -> Outcome {
+        let mut outcome = Outcome {
+            watched_ns: self.last.saturating_sub(self.began),
+            looks: self.looks,
+            ..Outcome::default()
+        };
+        let mut locks = self.locks.clone();
+        for undecided in &self.undecided {
+            if let Some(lock) = locks.get_mut(&undecided.key) {
+                lock.end.unknown.add(undecided.ns, undecided.samples);
+                if undecided.first {
+                    lock.holder.unknown.add(undecided.ns, undecided.samples);
+                }
+            }
+        }
+        outcome.locks = locks.into_values().collect();
+        outcome.locks.sort_by_key(|lock| std::cmp::Reverse(lock.waiting.ns));
+        for process in &mut self.processes {
+            outcome.graph.add(process.graph(now));
+            outcome.processes.push(process.outcome());
+        }
+        for (process, graph) in &self.ended {
+            outcome.graph.add(graph.clone());
+            outcome.processes.push(process.clone());
+        }
+        for process in &outcome.processes {
+            outcome.total.merge(&process.times);
+        }
+        outcome.processes.sort_by_key(|process| (std::cmp::Reverse(process.times.lived_ns), process.pid));
+        outcome
+    }
+}
+
+/// The locks to be looked at, by position, each with how many waiters it stands for. All of them if they are
+/// few; else as many as `picks`, those with more waiters more often.
+fn picked(locks: &[(u64, u64, LiveLock)], picks: usize, random: &mut Random) -> Vec<(usize, f64)> {
+    if locks.len() <= picks {
+        return locks.iter().map(|&(_, waiters, _)| waiters as f64).enumerate().collect();
+    }
+    let all: u64 = locks.iter().map(|&(_, waiters, _)| waiters).sum();
+    let pick = |_| {
+        let mut rest = random.below(all as usize) as u64;
+        let hit = locks.iter().position(|&(_, waiters, _)| {
+            let hit = rest < waiters;
+            rest = rest.saturating_sub(waiters);
+            hit
+        });
+        (hit.unwrap_or(0), all as f64 / picks as f64)
+    };
+    (0..picks).map(pick).collect()
+}
+
+fn count(holder: &mut Holder, fate: &Fate, ns: u64) {
+    let to = match fate {
+        Fate::Running => &mut holder.running,
+        Fate::Asleep(what) => holder.asleep.entry(what.clone()).or_default(),
+        Fate::Cycle => &mut holder.cycle,
+        Fate::HandedOver => &mut holder.handed_over,
+        Fate::Unknown | Fate::Undecided { .. } => &mut holder.unknown,
+    };
+    to.add(ns, 1);
+}
+
+impl Watched {
+    fn begin_anew(&mut self, now: u64) {
+        self.groups.clear();
+        self.cpu = proc::cpu_time_ns(self.pid).or(self.cpu);
+        self.cpu_before = self.cpu.unwrap_or(0);
+        for thread in self.threads.values_mut() {
+            thread.life.begin_anew(now);
+            self.groups.entry(thread.name.clone()).or_insert_with(group).0 += 1;
+        }
+    }
+
+    /// Brings its name, its file and its threads up to date. False if it has ended.
+    fn discover(&mut self, now: u64, files: Option<&BTreeMap<u32, PathBuf>>, room: &mut usize) -> bool {
+        let stat = Stat::read(self.pid);
+        let lives = |stat: &Stat| stat.started == self.started && !matches!(stat.state, 'Z' | 'X');
+        let Some(stat) = stat.filter(lives) else { return false };
+        self.about.name = stat.name;
+        if let Ok(exe) = std::fs::read_link(format!("/proc/{}/exe", self.pid)) {
+            self.about.exe = exe.to_string_lossy().into_owned();
+        }
+        if let Some((&number, path)) = files.and_then(BTreeMap::last_key_value)
+            && self.file != Some(number)
+        {
+            match Live::open(path) {
+                Ok(live) => {
+                    (self.live, self.file) = (Some(live), Some(number));
+                    self.about.measured = true;
+                }
+                // Not finished yet, or never to be.
+                Err(Error::NotAStatFile) => {}
+                Err(_) => {
+                    self.file = Some(number);
+                    self.about.hidden.insert(Hidden::File);
+                }
+            }
+        }
+        self.find_threads(now, room);
+        true
+    }
+
+    fn find_threads(&mut self, now: u64, room: &mut usize) {
+        let Some(tids) = proc::tasks(self.pid) else {
+            self.about.hidden.insert(Hidden::Threads);
+            return;
+        };
+        for &tid in &tids {
+            match self.threads.get_mut(&tid) {
+                // Those that are not looked at for long have a life all the same.
+                Some(thread) => {
+                    if let Some(sums) = thread.task.sums() {
+                        thread.life.advance(now, sums);
+                    }
+                }
+                None => self.found_thread(tid, now, room),
+            }
+        }
+        if self.threads.len() > tids.len() {
+            let there: HashSet<u32> = tids.into_iter().collect();
+            let gone: Vec<u32> = self.threads.keys().copied().filter(|tid| !there.contains(tid)).collect();
+            for tid in gone {
+                self.forget(tid, room);
+            }
+        }
+    }
+
+    /// Those that count in the file are threads, whether the directory was read since they began or not.
+    fn find_counted_threads(&mut self, now: u64, room: &mut usize) {
+        if self.pid != self.inner {
+            return;
+        }
+        let fresh = |thread: &LiveThread| thread.tid != 0 && !self.threads.contains_key(&thread.tid);
+        let fresh: Vec<u32> = self.counted.iter().filter(|t| fresh(t)).map(|thread| thread.tid).collect();
+        for tid in fresh {
+            self.found_thread(tid, now, room);
+        }
+    }
+
+    fn found_thread(&mut self, tid: u32, now: u64, room: &mut usize) {
+        if self.threads.contains_key(&tid) {
+            return;
+        }
+        let task = Task::new(self.pid, tid, *room > 0);
+        let Some((sums, name)) = task.sums().zip(task.name()) else { return };
+        if sums.delay.is_none() {
+            self.about.hidden.insert(Hidden::Ready);
+        }
+        let inner = if self.pid == self.inner { tid } else { task.inner_id().unwrap_or(tid) };
+        let name = without_digits(&name);
+        *room -= usize::from(task.is_open());
+        self.about.seen += 1;
+        self.groups.entry(name.clone()).or_insert_with(group).0 += 1;
+        self.threads.insert(tid, Thread { task, inner, name, life: Life::new(now, sums), looks: 0 });
+    }
+
+    /// A thread has ended.
+    fn forget(&mut self, tid: u32, room: &mut usize) {
+        let Some(mut thread) = self.threads.remove(&tid) else { return };
+        *room += usize::from(thread.task.is_open());
+        thread.life.close(&mut self.groups.entry(thread.name).or_insert_with(group).1);
+    }
+
+    fn look_at_thread(&mut self, tid: u32, now: u64, records: &HashMap<u32, LiveThread>, room: &mut usize) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let seen = thread.task.look();
+        let Some(sums) = thread.task.sums().filter(|_| seen != Seen::Gone) else {
+            self.forget(tid, room);
+            return;
+        };
+        thread.looks += 1;
+        // Threads often get their name after their start.
+        if (thread.looks < 64 && thread.looks.is_power_of_two()) || thread.looks.is_multiple_of(64) {
+            let name = thread.task.name().map(|name| without_digits(&name));
+            if let Some(name) = name.filter(|name| *name != thread.name) {
+                if let Some((seen, _)) = self.groups.get_mut(&thread.name) {
+                    *seen = seen.saturating_sub(1);
+                }
+                self.groups.entry(name.clone()).or_insert_with(group).0 += 1;
+                thread.name = name;
+            }
+        }
+        // Waits are shown before the thread goes to sleep, and until after it has woken up: what shows none
+        // now showed none then.
+        let counted = records.get(&thread.inner);
+        let wait = self.live.as_ref().zip(counted).and_then(|(live, counted)| {
+            let wait = live.wait(counted.record).or(counted.wait)?;
+            Some(live.lock(wait.tag).map_or(LockKind::Mutex, |lock| lock.kind))
+        });
+        let asleep = sleep(seen, wait, |tid| records.contains_key(&tid));
+        if asleep == Some(Sleep::Hidden) {
+            self.about.hidden.insert(Hidden::Calls);
+        }
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let sample = Sample { asleep, waits: wait.is_some() };
+        let (_, tally) = self.groups.entry(thread.name.clone()).or_insert_with(group);
+        thread.life.add(now, sums, sample, tally);
+    }
+
+    /// Who keeps those waiting who wait for the lock with this tag.
+    fn follow(&self, tag: u64, random: &mut Random) -> Chain {
+        let mut chain = Chain { end: Fate::Unknown, behind: None, locks: 1 };
+        let Some(live) = &self.live else { return chain };
+        let mut passed: Vec<(LiveThread, LiveHold)> = Vec::new();
+        let mut tag = tag;
+        while chain.locks <= CHAIN {
+            if live.lock(tag).is_none_or(|lock| lock.kind == LockKind::Overflow) {
+                return chain;
+            }
+            let holders: Vec<(LiveThread, LiveHold)> = live
+                .held_as(tag)
+                .into_iter()
+                .flatten()
+                .flat_map(|tag| self.counted.iter().map(move |thread| (thread, tag)))
+                .filter_map(|(thread, tag)| Some((*thread, live.hold(thread.record, tag)?)))
+                .collect();
+            if holders.is_empty() {
+                chain.end = Fate::HandedOver;
+                return chain;
+            }
+            // Any of several readers, in the long run each as often as it makes others wait.
+            let (holder, hold) = holders[random.below(holders.len())];
+            if passed.iter().any(|(other, _)| other.record == holder.record) {
+                let still = |(thread, hold): &(LiveThread, LiveHold)| {
+                    live.wait(thread.record).is_some() && live.still_holds(hold)
+                };
+                chain.end = if passed.iter().all(still) { Fate::Cycle } else { Fate::Unknown };
+                return chain;
+            }
+            let wait = live.wait(holder.record).and_then(|wait| Some((wait, live.lock(wait.tag)?)));
+            match wait {
+                Some((wait, lock)) if lock.kind.is_acquired() => {
+                    chain.behind.get_or_insert(lock.address);
+                    chain.locks += 1;
+                    tag = wait.tag;
+                    passed.push((holder, hold));
+                }
+                _ => {
+                    chain.end = self.fate(live, &holder, hold, wait.map(|(_, lock)| lock.kind));
+                    return chain;
+                }
+            }
+        }
+        chain
+    }
+
+    fn fate(&self, live: &Live, holder: &LiveThread, hold: LiveHold, wait: Option<LockKind>) -> Fate {
+        let Some((tid, thread)) = self.thread(holder.tid) else { return Fate::Unknown };
+        let seen = thread.task.look();
+        // Whoever has let go of it meanwhile was on a CPU to do so.
+        let moved = !live.still_holds(&hold);
+        match (seen, thread.task.sums()) {
+            (Seen::Gone, _) | (_, None) => Fate::Unknown,
+            _ if moved => Fate::Running,
+            (Seen::Ready, Some(sums)) => Fate::Undecided { tid, hold, sums },
+            _ => sleep(seen, wait, |_| false).map_or(Fate::Unknown, Fate::Asleep),
+        }
+    }
+
+    /// The thread with this id in the process's own namespace.
+    fn thread(&self, inner: u32) -> Option<(u32, &Thread)> {
+        if self.pid == self.inner {
+            return self.threads.get(&inner).map(|thread| (inner, thread));
+        }
+        self.threads.iter().find(|(_, thread)| thread.inner == inner).map(|(tid, thread)| (*tid, thread))
+    }
+
+    /// The share of the time since then that the holder was ready without a CPU. `None` if that cannot be
+    /// told yet.
+    fn share_ready(&self, undecided: &Undecided, now: u64) -> Option<f64> {
+        let holds = self.live.as_ref().is_some_and(|live| live.still_holds(&undecided.hold));
+        // Nobody without a CPU comes to an end.
+        let sums = self.threads.get(&undecided.tid).and_then(|thread| thread.task.sums());
+        let Some(sums) = sums else { return Some(0.0) };
+        let ran = sums.run.saturating_sub(undecided.sums.run);
+        let (Some(after), Some(before)) = (sums.delay, undecided.sums.delay) else { return Some(0.0) };
+        if sums.arrivals != undecided.sums.arrivals {
+            let without = after.saturating_sub(before);
+            return Some(without as f64 / (without + ran).max(1) as f64);
+        }
+        // It did not get a CPU since, so that it had one if it has run or let go of the lock.
+        if ran > 0 || !holds {
+            return Some(0.0);
+        }
+        (now.saturating_sub(undecided.since) >= STILL_NS).then_some(1.0)
+    }
+
+    /// Who is inside locks now.
+    fn graph(&mut self, now: u64) -> Graph {
+        let Some(live) = self.live.as_mut().filter(|live| live.is_whole()) else { return Graph::default() };
+        live.look(&mut self.counted);
+        let now = live.ended_ns().unwrap_or(now);
+        let mut graph = graph::of(live, &self.counted, self.pid, now);
+        for inside in &mut graph.threads {
+            if let Some((tid, thread)) = self.thread(inside.tid) {
+                inside.tid = tid;
+                inside.name = thread.task.name().unwrap_or_else(|| thread.name.clone());
+                let kind = inside.waits_for.as_ref().map(|_| LockKind::Mutex);
+                inside.asleep = sleep(thread.task.look(), kind, |_| false);
+            }
+        }
+        graph
+    }
+
+    fn outcome(&self) -> Process {
+        let mut about = self.about.clone();
+        about.started = self.live.as_ref().map_or(0, |live| u64::from(live.started()) + 1);
+        let mut groups = self.groups.clone();
+        for thread in self.threads.values() {
+            thread.life.peek(&mut groups.entry(thread.name.clone()).or_insert_with(group).1);
+        }
+        let mut times = Times::default();
+        for (name, (seen, tally)) in groups {
+            let of_group = tally.times();
+            times.merge(&of_group);
+            if seen > 0 || of_group.lived_ns > 0 {
+                about.threads.push(Threads { name, seen, times: of_group });
+            }
+        }
+        about.threads.sort_by_key(|threads| std::cmp::Reverse(threads.times.lived_ns));
+        let used = self.cpu.map(|cpu| cpu.saturating_sub(self.cpu_before));
+        about.unseen_running_ns = used.map(|used| used.saturating_sub(times.running_ns));
+        about.times = times;
+        about
+    }
+}
+
+fn group() -> (u64, Tally) {
+    (0, Tally::new())
+}
+
+/// What a thread sleeps for, given the kind of lock in whose wait the file shows it. `None` if it does not
+/// sleep.
+fn sleep(seen: Seen, wait: Option<LockKind>, is_thread: impl Fn(u32) -> bool) -> Option<Sleep> {
+    let (number, arguments) = match seen {
+        Seen::Ready | Seen::Gone => return None,
+        Seen::Call(number, arguments) => (number, arguments),
+        Seen::Outside | Seen::Hidden => (-1, [0; 3]),
+    };
+    Some(match wait {
+        Some(LockKind::Condition) => Sleep::Condition,
+        Some(LockKind::Barrier) => Sleep::Barrier,
+        Some(LockKind::Semaphore) => Sleep::Semaphore,
+        Some(LockKind::Join) => Sleep::Join,
+        Some(LockKind::Futex) => Sleep::Futex,
+        Some(_) => Sleep::Lock,
+        None if seen == Seen::Outside => Sleep::OutsideCalls,
+        None if seen == Seen::Hidden => Sleep::Hidden,
+        // The word that the C library has a joiner wait on is the other thread's id.
+        None if calls::waits_for_futex(number, arguments[1]) => {
+            if u32::try_from(arguments[2]).is_ok_and(is_thread) { Sleep::Join } else { Sleep::Futex }
+        }
+        None => Sleep::Call(calls::name(number)),
+    })
+}
+
+/// Threads of a pool differ in numbers.
+fn without_digits(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for letter in name.chars() {
+        if !letter.is_ascii_digit() {
+            text.push(letter);
+        } else if !text.ends_with('*') {
+            text.push('*');
+        }
+    }
+    text
+}
+
+/// The children of a process, of all its threads, each with the process.
+fn children_of(pid: u32) -> Vec<(u32, u32)> {
+    let tids = proc::tasks(pid).unwrap_or_default();
+    let children = tids.into_iter().filter_map(|tid| Task::new(pid, tid, false).children());
+    children.flatten().map(|child| (child, pid)).collect()
+}
+
+/// The statistics files, by process and number.
+fn files(dir: &Path) -> BTreeMap<u32, BTreeMap<u32, PathBuf>> {
+    let mut files: BTreeMap<u32, BTreeMap<u32, PathBuf>> = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let mut parts = name.to_str().unwrap_or_default().split('.');
+        let number = |part: Option<&str>| part.and_then(|part| part.parse::<u32>().ok());
+        // A pipe in its place would keep us waiting.
+        let is_file = || entry.file_type().is_ok_and(|file_type| file_type.is_file());
+        if let (Some(pid), Some(count), Some("stat"), None) =
+            (number(parts.next()), number(parts.next()), parts.next(), parts.next())
+            && is_file()
+        {
+            files.entry(pid).or_default().insert(count, entry.path());
+        }
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_are_picked_by_their_waiters_and_stand_for_all() {
+        let lock = LiveLock { address: 8, kind: LockKind::Mutex };
+        let locks: Vec<(u64, u64, LiveLock)> =
+            (0..100).map(|n| (n, if n == 7 { 901 } else { 1 }, lock)).collect();
+        let mut random = Random::new(7);
+        assert_eq!(picked(&locks[..3], 8, &mut random), [(0, 1.0), (1, 1.0), (2, 1.0)]);
+        let rounds: Vec<(usize, f64)> = (0..100).flat_map(|_| picked(&locks, 8, &mut random)).collect();
+        assert!(rounds.iter().all(|&(_, share)| share == 125.0));
+        // 721 of 800 are expected, and 8.5 is the standard deviation.
+        let hits = rounds.iter().filter(|(place, _)| *place == 7).count();
+        assert!((680..=760).contains(&hits), "{hits}");
+    }
+
+    #[test]
+    fn threads_of_a_pool_have_one_name() {
+        assert_eq!(without_digits("pool-12-thread-3"), "pool-*-thread-*");
+        assert_eq!(without_digits("main"), "main");
+    }
+
+    #[test]
+    fn a_futex_is_a_join_if_its_word_is_a_thread() {
+        let private_wait = (libc::FUTEX_WAIT_BITSET | libc::FUTEX_CLOCK_REALTIME) as u64;
+        let seen = Seen::Call(libc::SYS_futex, [0x7f00, private_wait, 71]);
+        assert_eq!(sleep(seen, None, |tid| tid == 71), Some(Sleep::Join));
+        assert_eq!(sleep(seen, None, |_| false), Some(Sleep::Futex));
+        assert_eq!(sleep(seen, Some(LockKind::RwReaders), |_| true), Some(Sleep::Lock));
+        assert_eq!(sleep(seen, Some(LockKind::Condition), |_| true), Some(Sleep::Condition));
+        assert_eq!(sleep(Seen::Ready, Some(LockKind::Mutex), |_| true), None);
+    }
+}

@@ -1,0 +1,224 @@
+//! A run under way: what is measured of it, and the reports that are made while it goes on.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use poundlock_names::{Choice, RwLocks};
+use poundlock_statfile::Snapshot;
+
+use super::figures::{Figures, followed, monotonic_ns, name_of};
+use super::report::{About, Report, Wanted};
+use super::sampler::{Outcome, Sampler, Whom};
+use super::text::{self, Style};
+use super::{Args, Files, diagnosis};
+use crate::launch::Meanwhile;
+use crate::message::{Failure, say};
+
+/// How often is looked whether a process that goes on in the background has ended.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What is measured, and for how long.
+pub(super) struct Session<'a> {
+    args: &'a Args,
+    dir: &'a Path,
+    command: Vec<String>,
+    lock: Choice,
+    rwlocks: RwLocks,
+    began: Instant,
+    /// What was there when the delay was over: it does not count.
+    before: Vec<Snapshot>,
+    measured_from: Option<Instant>,
+    sampler: Option<Sampler>,
+    next_interim: Option<Instant>,
+    /// Once the report is made nothing more is measured.
+    files: Option<Files>,
+    /// Whether the command itself has ended.
+    lingers: bool,
+    outcome: Result<(), Failure>,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn begin(
+        args: &'a Args,
+        dir: &'a Path,
+        command: Vec<String>,
+        (lock, rwlocks): (Choice, RwLocks),
+        files: Files,
+    ) -> Self {
+        let began = Instant::now();
+        let sampler = match Sampler::start(dir, Whom::Children) {
+            Ok(sampler) => Some(sampler),
+            Err(error) => {
+                say(format_args!("where threads spend their time is not looked at: {error}"));
+                None
+            }
+        };
+        Session {
+            args,
+            dir,
+            command,
+            lock,
+            rwlocks,
+            began,
+            before: Vec::new(),
+            measured_from: args.delay.is_none().then_some(began),
+            sampler,
+            next_interim: args.every.map(|pause| began + pause),
+            files: Some(files),
+            lingers: false,
+            outcome: Ok(()),
+        }
+    }
+
+    /// When the delay is over.
+    fn start_at(&self) -> Option<Instant> {
+        self.args.delay.filter(|_| self.measured_from.is_none()).map(|delay| self.began + delay)
+    }
+
+    /// When the time is over that was to be measured.
+    fn end_at(&self) -> Option<Instant> {
+        self.files.as_ref()?;
+        Some(self.measured_from? + self.args.r#for?)
+    }
+
+    /// Whether the report has been made.
+    pub(super) fn is_over(&self) -> bool {
+        self.files.is_none()
+    }
+
+    /// Waits for processes that go on in the background.
+    pub(super) fn linger(&mut self) {
+        let dir = self.dir;
+        let there = followed(dir);
+        if self.is_over() || there.is_empty() {
+            return;
+        }
+        self.lingers = true;
+        let mut names: Vec<String> = there.iter().map(|&pid| name_of(pid)).collect();
+        names.dedup();
+        let ids: Vec<String> = there.iter().map(u32::to_string).collect();
+        let until = match self.end_at() {
+            Some(_) => "until the time is over",
+            None => "until the end (Ctrl-C: the report now; it goes on then)",
+        };
+        say(format_args!(
+            "{} ({}) goes on in the background and is followed {until}",
+            names.join(", "),
+            ids.join(", ")
+        ));
+        let over = std::cell::Cell::new(false);
+        let mut goes_on = || !over.get() && !followed(dir).is_empty();
+        let mut session = Watched { session: self, over: &over };
+        crate::launch::linger(&mut session, &mut goes_on);
+        self.lingers = false;
+    }
+
+    fn about(&self, ending: String) -> About {
+        let from = self.measured_from.unwrap_or(self.began);
+        About {
+            command: self.command.clone(),
+            lock: self.lock,
+            rwlocks: self.rwlocks,
+            wall_ns: u64::try_from(from.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            ending,
+            now_ns: monotonic_ns(),
+        }
+    }
+
+    /// Makes the report, as of now or as of the command's end.
+    pub(super) fn finish(&mut self, figures: &Figures, sampled: Option<Outcome>, ending: String) {
+        let Some(files) = self.files.take() else { return };
+        let about = self.about(ending);
+        self.outcome = super::report(self.args, about, &self.before, figures, sampled, files);
+    }
+
+    /// Whether a report could not be written.
+    pub(super) fn outcome(self) -> Result<(), Failure> {
+        self.outcome
+    }
+
+    /// What the sampler found, which is no longer needed then.
+    pub(super) fn sampled(&mut self) -> Option<Outcome> {
+        self.sampler.take().map(Sampler::finish)
+    }
+
+    /// A report of the running program, on standard error.
+    fn interim(&self) {
+        let figures = Figures::read(self.dir, monotonic_ns());
+        let sampled = self.sampler.as_ref().map(Sampler::so_far);
+        let about = self.about("still running".to_owned());
+        let shown = if self.args.top == 0 { usize::MAX } else { self.args.top };
+        let wanted = Wanted { each: self.args.each.then_some(shown), lines: false };
+        match Report::new(about, &self.before, &figures, sampled, wanted) {
+            Ok(report) => {
+                let (columns, colour) = Style::of_standard_error();
+                let style = Style { columns, colour, shown, events: self.args.events };
+                let text = text::text(&report, &diagnosis::of(&report), style);
+                let _ = std::io::stderr().lock().write_all(text.as_bytes());
+            }
+            Err(error) => say(format_args!("the interim report: {error}")),
+        }
+    }
+}
+
+impl Meanwhile for Session<'_> {
+    fn next(&mut self) -> Option<Duration> {
+        let next = [self.start_at(), self.end_at(), self.next_interim].into_iter().flatten().min();
+        let next = next.map(|at| at.saturating_duration_since(Instant::now()));
+        if self.lingers { Some(next.map_or(LOOK, |next| next.min(LOOK))) } else { next }
+    }
+
+    fn tick(&mut self) {
+        let now = Instant::now();
+        if self.start_at().is_some_and(|at| at <= now) {
+            self.before = Figures::read(self.dir, monotonic_ns()).whole();
+            self.measured_from = Some(now);
+            if let Some(sampler) = &self.sampler {
+                sampler.begin_anew();
+            }
+        }
+        if self.next_interim.is_some_and(|at| at <= now) {
+            if !self.is_over() {
+                self.interim();
+            }
+            self.next_interim = self.args.every.map(|pause| now + pause);
+        }
+        if self.end_at().is_some_and(|at| at <= now) {
+            let figures = Figures::read(self.dir, monotonic_ns());
+            let sampled = self.sampled();
+            self.finish(&figures, sampled, "still running".to_owned());
+        }
+    }
+
+    fn keeps(&mut self, signal: libc::c_int) -> bool {
+        if signal != libc::SIGUSR2 {
+            return false;
+        }
+        if !self.is_over() {
+            self.interim();
+        }
+        true
+    }
+}
+
+/// A session of which is said when it is over.
+struct Watched<'s, 'a> {
+    session: &'s mut Session<'a>,
+    over: &'s std::cell::Cell<bool>,
+}
+
+impl Meanwhile for Watched<'_, '_> {
+    fn next(&mut self) -> Option<Duration> {
+        self.session.next()
+    }
+
+    fn tick(&mut self) {
+        self.session.tick();
+        self.over.set(self.session.is_over());
+    }
+
+    fn keeps(&mut self, signal: libc::c_int) -> bool {
+        self.session.keeps(signal)
+    }
+}

@@ -1,0 +1,659 @@
+//! The report for a human reader.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+
+use poundlock_names::LockName;
+use poundlock_statfile::LockKind;
+
+use super::class::{Class, SiteFigures};
+use super::diagnosis::Finding;
+use super::names::{Names, StackId};
+use super::report::{RanOn, Report, ratio, several_processes, side};
+use super::threads;
+use crate::output::quoted;
+
+/// Lines that wrap are indented by so much.
+const INDENT: usize = 4;
+/// The narrowest that a report gets: narrower terminals wrap it.
+const NARROWEST: usize = 60;
+/// A name gets a line of its own where less than this is left beside the figures.
+const NAME: usize = 24;
+/// As many places and holders of a class are shown: further ones are in the JSON.
+const PLACES: usize = 3;
+/// Classes below this share of the threads' time are not taken apart.
+const SMALL: f64 = 0.005;
+
+/// How to write.
+#[derive(Clone, Copy)]
+pub(super) struct Style {
+    pub(super) columns: usize,
+    pub(super) colour: bool,
+    /// Rows of the tables, and classes that are taken apart.
+    pub(super) shown: usize,
+    /// What happened in the slow paths of our locks, too.
+    pub(super) events: bool,
+}
+
+impl Style {
+    /// The width of the terminal that standard error is, or what `COLUMNS` says, and colours if they are welcome
+    /// there; of a file 110 columns without.
+    pub(super) fn of_standard_error() -> (usize, bool) {
+        let said = |name| std::env::var_os(name).filter(|value: &std::ffi::OsString| !value.is_empty());
+        let terminal =
+            terminal_size::terminal_size_of(std::io::stderr()).map(|(width, _)| usize::from(width.0));
+        let told = || said("COLUMNS")?.to_str()?.parse().ok().filter(|&columns: &usize| columns > 0);
+        let columns = terminal.filter(|&columns| columns > 0).or_else(told).unwrap_or(FILE_COLUMNS);
+        let dumb = said("TERM").is_none_or(|term| term == "dumb");
+        (columns, std::io::stderr().is_terminal() && !dumb && said("NO_COLOR").is_none())
+    }
+}
+
+/// The width of a report in a file.
+pub(super) const FILE_COLUMNS: usize = 110;
+
+/// The report.
+pub(super) fn text(report: &Report, diagnosis: &[Finding], style: Style) -> String {
+    let mut page =
+        Page { text: String::new(), style: Style { columns: style.columns.max(NARROWEST), ..style } };
+    // Writing to a String cannot fail.
+    let _ = page.report(report, diagnosis);
+    page.text
+}
+
+struct Page {
+    text: String,
+    style: Style,
+}
+
+impl Page {
+    fn report(&mut self, report: &Report, diagnosis: &[Finding]) -> std::fmt::Result {
+        let style = self.style;
+        self.text.push('\n');
+        if report.inside.matters() {
+            let (first, rest) = report
+                .inside
+                .write(&report.about.when())
+                .split_first()
+                .map_or_else(|| (String::new(), Vec::new()), |(first, rest)| (first.clone(), rest.to_vec()));
+            let first = if first.starts_with("DEADLOCK") { self.alarm(&first) } else { first };
+            self.wrap("", &first);
+            for line in rest {
+                let line = if line.starts_with("DEADLOCK") { self.alarm(&line) } else { line };
+                self.wrap("", &line);
+            }
+            self.text.push('\n');
+        }
+        let title = format!("poundlock stat: {}", command_line(&report.about.command));
+        let title = self.strong(&title);
+        writeln!(self.text, "{title}")?;
+        for line in ran_on(report) {
+            self.wrap("", &line);
+        }
+        let facts = format!(
+            "{} wall time, {}, {}, {}",
+            duration(report.about.wall_ns),
+            counted(report.threads, "thread"),
+            counted(report.processes.len() as u64, "process"),
+            report.about.ending
+        );
+        self.wrap("", &facts);
+        self.text.push('\n');
+        let waited = report.wait_ns();
+        if report.locks().next().is_none() {
+            writeln!(self.text, "No lock that is counted was used.")?;
+        } else {
+            let share = percent(ratio(waited, report.busy_ns));
+            let of = duration(report.busy_ns);
+            let idle = report.thread_time_ns.saturating_sub(report.busy_ns);
+            let threads = counted(report.locking_threads, "thread");
+            let idle = if idle > report.thread_time_ns / 20 { " had something to do" } else { " lived" };
+            let line = format!(
+                "Waiting for locks took {}: {share} of the time that the {threads} that used a lock{idle}, {of} \
+                 together.",
+                duration(waited)
+            );
+            let line = self.strong(&line);
+            self.wrap("", &line);
+        }
+        for finding in diagnosis {
+            let line = format!("* {}", finding.text);
+            self.wrap("", &line);
+        }
+        if report.locks().next().is_some() {
+            self.locks(report)?;
+        }
+        self.others(report)?;
+        self.times(report)?;
+        let mut notes = String::new();
+        report.uncounted.write(&mut notes, report.locks().next().is_none())?;
+        if !notes.is_empty() {
+            self.text.push('\n');
+            for line in notes.lines() {
+                self.wrap("", line);
+            }
+        }
+        report.arrays.write(&mut self.text, style.shown)?;
+        if style.events {
+            report.events.write(&mut self.text)?;
+        }
+        self.next_step(report)
+    }
+
+    /// The table of locks, and what of it is taken apart.
+    fn locks(&mut self, report: &Report) -> std::fmt::Result {
+        let all: Vec<&Class> = report.locks().collect();
+        let (rows, what): (Vec<&Class>, _) = match &report.each {
+            Some(each) => (each.iter().filter(|class| class.kind.is_acquired()).collect(), "lock"),
+            None => (all.clone(), "class of locks"),
+        };
+        let total: usize = match &report.each {
+            Some(_) => all.iter().map(|class| class.figures.locks.max(1) as usize).sum(),
+            None => rows.len(),
+        };
+        let shown = self.style.shown.min(rows.len());
+        let several = report.each.as_ref().is_some_and(|each| several_processes(each));
+        let table: Vec<Row> = rows[..shown].iter().map(|class| row(report, class, several)).collect();
+        self.text.push('\n');
+        self.table(&HEADINGS, &table)?;
+        if total > shown {
+            let listed: u64 = rows[..shown].iter().map(|class| class.figures.wait_ns).sum();
+            let more = counted((total - shown) as u64, &format!("more {what}"));
+            let waited = duration(report.wait_ns().saturating_sub(listed));
+            let line = format!("and {more}, waited for {waited} in all (--top 0 shows them)");
+            self.wrap("", &line);
+        }
+        if report.dropped_locks > 0 {
+            let dropped = counted(report.dropped_locks, "lock");
+            writeln!(self.text, "{dropped} found no room in the table and were counted together")?;
+        }
+        for class in rows[..shown].iter().filter(|class| !class.figures.sites.is_empty()) {
+            if report.share(&class.figures) >= SMALL || self.style.shown != DEFAULT_SHOWN {
+                self.places(report, class, several);
+            }
+        }
+        Ok(())
+    }
+
+    /// Who waited for the locks of a class, and for whom.
+    fn places(&mut self, report: &Report, class: &Class, several: bool) {
+        let figures = &class.figures;
+        let waits = counted(figures.contended, "wait");
+        let title = format!("{}: {} in {waits}", title(class, several), duration(figures.wait_ns));
+        let title = self.strong(&title);
+        self.text.push('\n');
+        self.wrap("", &title);
+        let sites = by_line(&report.names, figures.sites.iter().map(|(stack, site)| (*stack, *site)));
+        let total: u64 = sites.iter().map(|(_, site)| site.wait_ns).sum();
+        for (stack, site) in sites.iter().take(PLACES) {
+            let share = format!("{:>6}  ", percent(ratio(site.wait_ns, total)));
+            let line = format!(
+                "{} in {}, at {}",
+                duration(site.wait_ns),
+                counted(site.contended, "wait"),
+                chain(&report.names, *stack)
+            );
+            self.wrap(&share, &line);
+        }
+        if sites.len() > PLACES {
+            let more = counted((sites.len() - PLACES) as u64, "more place");
+            self.wrap("        ", &format!("and in {more}"));
+        }
+        let mut holders: Vec<_> = figures.holders.iter().filter(|(_, holder)| holder.caused_ns > 0).collect();
+        holders.sort_by_key(|(place, holder)| (std::cmp::Reverse(holder.caused_ns), **place));
+        if holders.is_empty() {
+            return;
+        }
+        self.wrap("  ", "made to wait by");
+        for ((acquired, released), holder) in holders.iter().take(PLACES) {
+            let share = format!("{:>6}  ", percent(ratio(holder.caused_ns, figures.wait_ns)));
+            let at = report.names.line_of(*acquired).or_else(|| report.names.line_of(*released));
+            let at = at.map_or("an unknown place", |id| report.names.text(id));
+            let average = duration(holder.hold_ns / holder.holds.max(1));
+            let line = format!(
+                "{}: holder took it at {at}, {} of {average} on average",
+                duration(holder.caused_ns),
+                counted(holder.holds, "hold"),
+            );
+            self.wrap(&share, &line);
+        }
+        if figures.handover_ns > 0 {
+            let share = format!("{:>6}  ", percent(ratio(figures.handover_ns, figures.wait_ns)));
+            self.wrap(&share, &format!("{}: nobody, on its way to the next", duration(figures.handover_ns)));
+        }
+    }
+
+    /// What threads waited for that is no lock.
+    fn others(&mut self, report: &Report) -> std::fmt::Result {
+        let rows: Vec<&Class> = report.others().filter(|class| class.figures.contended > 0).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        writeln!(self.text, "\nother waits:")?;
+        let shown = self.style.shown.min(rows.len());
+        let row = |class: &&Class| Row {
+            cells: vec![
+                duration(class.figures.wait_ns),
+                class.figures.contended.to_string(),
+                average(class.figures.wait_ns, class.figures.contended),
+                duration(class.figures.wait_max_ns),
+            ],
+            name: title(class, false),
+            notes: details(class, &report.names),
+            alarm: false,
+        };
+        let table: Vec<Row> = rows[..shown].iter().map(row).collect();
+        self.table(&["wait", "waits", "average", "longest", "what"], &table)?;
+        if rows.len() > shown {
+            let more = counted((rows.len() - shown) as u64, "more");
+            writeln!(self.text, "and {} (--top 0 shows them)", more.trim_end_matches('s'))?;
+        }
+        Ok(())
+    }
+
+    /// Where the time of the threads went.
+    fn times(&mut self, report: &Report) -> std::fmt::Result {
+        let lines = report.sampled.as_ref().map(threads::lines).unwrap_or_default();
+        if !lines.is_empty() {
+            self.text.push('\n');
+        }
+        for line in lines {
+            self.wrap("", &line);
+        }
+        Ok(())
+    }
+
+    /// What to do next.
+    fn next_step(&mut self, report: &Report) -> std::fmt::Result {
+        let without = report.names.modules_without_lines();
+        let programs: Vec<&str> = without.iter().copied().filter(|name| !name.contains(".so")).collect();
+        if !programs.is_empty() {
+            let line = format!("no lines are known of {}: compile with -g", programs.join(", "));
+            self.text.push('\n');
+            self.wrap("", &line);
+        }
+        Ok(())
+    }
+
+    /// Figures in columns, the name behind them; below them where little room is left.
+    fn table(&mut self, headings: &[&str], rows: &[Row]) -> std::fmt::Result {
+        let count = headings.len() - 1;
+        let mut widths: Vec<usize> = headings[..count].iter().map(|heading| heading.len()).collect();
+        for row in rows {
+            for (width, cell) in widths.iter_mut().zip(&row.cells) {
+                *width = (*width).max(cell.len());
+            }
+        }
+        // The last columns are the least wanted.
+        let mut kept = count;
+        let taken = |kept: usize| widths[..kept].iter().map(|width| width + 2).sum::<usize>();
+        while kept > 4 && taken(kept) + NAME > self.style.columns {
+            kept -= 1;
+        }
+        let before = taken(kept);
+        let beside = before + NAME <= self.style.columns;
+        let line = |cells: &[&str]| {
+            let padded: Vec<String> =
+                cells.iter().zip(&widths[..kept]).map(|(cell, width)| format!("{cell:>width$}")).collect();
+            padded.join("  ")
+        };
+        let heading = line(&headings[..kept]);
+        let heading = if beside { format!("{heading}  {}", headings[count]) } else { heading };
+        writeln!(self.text, "{heading}")?;
+        for row in rows {
+            let cells: Vec<&str> = row.cells.iter().map(String::as_str).collect();
+            let figures = line(&cells[..kept]);
+            let figures = if row.alarm { self.alarm(&figures) } else { figures };
+            let name = self.strong(&row.name);
+            let notes = if row.notes.is_empty() { String::new() } else { format!("  {}", row.notes) };
+            if beside {
+                self.wrap_at(before, &format!("{figures}  "), &format!("{name}{notes}"));
+            } else {
+                writeln!(self.text, "{figures}")?;
+                self.wrap_at(INDENT, "    ", &format!("{name}{notes}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn strong(&self, text: &str) -> String {
+        self.marked(text, "1")
+    }
+
+    fn alarm(&self, text: &str) -> String {
+        self.marked(text, "31")
+    }
+
+    fn marked(&self, text: &str, how: &str) -> String {
+        if self.style.colour { format!("\x1b[{how}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// Writes a text that begins behind `lead`, and whose further lines begin a little further than the lead.
+    fn wrap(&mut self, lead: &str, text: &str) {
+        let indent = if lead.is_empty() { INDENT } else { visible(lead) + 2 };
+        self.wrap_at(indent, lead, text);
+    }
+
+    /// The same, with further lines at a column.
+    fn wrap_at(&mut self, indent: usize, lead: &str, text: &str) {
+        let mut line = lead.to_owned();
+        let mut used = visible(lead);
+        let mut fresh = true;
+        for word in text.split(' ') {
+            let mut word = word.to_owned();
+            let blank = usize::from(!fresh);
+            if used + blank + visible(&word) > self.style.columns && !fresh {
+                self.text += line.trim_end();
+                self.text.push('\n');
+                line = " ".repeat(indent);
+                used = indent;
+                fresh = true;
+            }
+            if !fresh {
+                line.push(' ');
+                used += 1;
+            }
+            // One that fits no line is broken behind a slash, a comma or a colon, if there is one far enough on.
+            while used + visible(&word) > self.style.columns && !word.contains('\x1b') {
+                let room = self.style.columns.saturating_sub(used).max(8);
+                let fits: Vec<char> = word.chars().take(room).collect();
+                if fits.len() == word.chars().count() {
+                    break;
+                }
+                let at = fits.iter().rposition(|c| matches!(c, '/' | ',' | ':')).filter(|&at| at > room / 3);
+                let at = at.map_or(room, |at| at + 1);
+                line.extend(word.chars().take(at));
+                self.text += line.trim_end();
+                self.text.push('\n');
+                line = " ".repeat(indent);
+                used = indent;
+                word = word.chars().skip(at).collect();
+            }
+            used += visible(&word);
+            line += &word;
+            fresh = false;
+        }
+        self.text += line.trim_end();
+        self.text.push('\n');
+    }
+}
+
+/// Columns that a text takes: without what sets colours.
+fn visible(text: &str) -> usize {
+    let mut columns = 0;
+    let mut escaped = false;
+    for c in text.chars() {
+        match (escaped, c) {
+            (false, '\x1b') => escaped = true,
+            (false, _) => columns += 1,
+            (true, 'm') => escaped = false,
+            (true, _) => {}
+        }
+    }
+    columns
+}
+
+/// Classes shown unless the user says otherwise.
+pub(super) const DEFAULT_SHOWN: usize = 10;
+
+const HEADINGS: [&str; 8] = ["lost", "wait", "waits", "held avg", "average", "longest", "acquired", "locks"];
+
+/// A row of a table.
+struct Row {
+    cells: Vec<String>,
+    name: String,
+    notes: String,
+    alarm: bool,
+}
+
+fn row(report: &Report, class: &Class, several: bool) -> Row {
+    let figures = &class.figures;
+    let share = report.share(figures);
+    Row {
+        cells: vec![
+            percent(share),
+            duration(figures.wait_ns),
+            figures.contended.to_string(),
+            average(figures.hold_ns, figures.acquisitions),
+            average(figures.wait_ns, figures.contended),
+            duration(figures.wait_max_ns),
+            figures.acquisitions.to_string(),
+        ],
+        name: title(class, several),
+        notes: details(class, &report.names),
+        alarm: share >= 0.1,
+    }
+}
+
+/// What a class is called.
+fn title(class: &Class, several: bool) -> String {
+    let mut name = class.name.clone();
+    let figures = &class.figures;
+    if figures.locks > 1 {
+        let of = if class.origin == "initialised" { "made in " } else { "" };
+        name = format!("{} {of}{name}", counted(figures.locks, noun(class.kind)));
+    }
+    if let Some(side) = side(class.kind) {
+        let _ = write!(name, ", {side}");
+    }
+    if several && class.processes.len() == 1 {
+        let _ = write!(name, " [pid {}]", class.processes.first().copied().unwrap_or_default());
+    }
+    name
+}
+
+/// What more there is to say of it: its kind, its line, how uneven its locks are.
+fn details(class: &Class, _names: &Names) -> String {
+    let figures = &class.figures;
+    let mut parts = Vec::new();
+    if !class.at.is_empty() {
+        parts.push(class.at.clone());
+    }
+    // Of mutexes it is not said: most locks are. Several are called so already.
+    let counted_as = figures.locks > 1;
+    if !(counted_as || matches!(class.kind, LockKind::Mutex | LockKind::Recycled | LockKind::Overflow)) {
+        parts.push(format!("a {}", noun(class.kind)));
+    }
+    if figures.waited_locks > 1 {
+        let top = percent(ratio(figures.top_wait_ns, figures.wait_ns));
+        parts.push(format!("{top} of the wait is for one of {} waited for", figures.waited_locks));
+    } else if figures.locks > 1 && figures.waited_locks == 1 {
+        parts.push("all of the wait is for one".to_owned());
+    }
+    if figures.in_vain > 0 {
+        parts.push(format!("woken in vain {} of {} times", figures.in_vain, figures.contended));
+    }
+    if figures.timeouts > 0 {
+        parts.push(format!("{} timed out", figures.timeouts));
+    }
+    parts.join("; ")
+}
+
+/// What one of a kind is called.
+fn noun(kind: LockKind) -> &'static str {
+    match kind {
+        LockKind::Spinlock => "spinlock",
+        LockKind::RwReaders | LockKind::RwWriters => "readers-writer lock",
+        LockKind::SharedRwReaders | LockKind::SharedRwWriters => "process-shared readers-writer lock",
+        LockKind::Condition => "condition variable",
+        LockKind::Barrier => "barrier",
+        LockKind::Semaphore => "semaphore",
+        LockKind::Join => "join",
+        LockKind::SharedMutex => "process-shared mutex",
+        LockKind::RobustMutex => "robust mutex",
+        LockKind::PriorityMutex => "priority mutex",
+        LockKind::Futex => "futex",
+        LockKind::Mutex | LockKind::Recycled | LockKind::Overflow => "lock",
+    }
+}
+
+/// Sites whose lines to look at are the same as one, with the stack of the longest; most waiting first.
+fn by_line(
+    names: &Names,
+    sites: impl Iterator<Item = (StackId, SiteFigures)>,
+) -> Vec<(StackId, SiteFigures)> {
+    let mut merged: std::collections::BTreeMap<String, (StackId, u64, SiteFigures)> =
+        std::collections::BTreeMap::new();
+    for (stack, site) in sites {
+        let (_, longest, sum) =
+            merged.entry(chain(names, stack)).or_insert((stack, site.wait_ns, SiteFigures::default()));
+        *longest = (*longest).max(site.wait_ns);
+        sum.add(&site);
+    }
+    let mut all: Vec<_> = merged.into_values().map(|(stack, _, site)| (stack, site)).collect();
+    all.sort_by_key(|(_, site)| std::cmp::Reverse((site.wait_ns, site.contended)));
+    all
+}
+
+/// The line to look at of a stack, and the functions that led there.
+fn chain(names: &Names, stack: StackId) -> String {
+    let frames = names.interesting(stack);
+    let Some(line) = names.line_of(stack) else { return "an unknown place".to_owned() };
+    let at = frames.iter().position(|&id| id == line).unwrap_or(0);
+    let mut text = names.text(line).to_owned();
+    let outer: Vec<&str> = frames[at + 1..]
+        .iter()
+        .map(|&id| names.frame_of(id))
+        .map(|frame| if frame.function.is_empty() { frame.text.as_str() } else { frame.function.as_str() })
+        .take(CALLERS)
+        .collect();
+    if !outer.is_empty() {
+        let _ = write!(text, " < {}", outer.join(" < "));
+    }
+    text
+}
+
+/// Functions that are named behind a line.
+const CALLERS: usize = 3;
+
+/// Whose locks were measured, of each kind; by program where they ran on different ones.
+pub(super) fn ran_on(report: &Report) -> Vec<String> {
+    let several = report.ran_on.len() > 1;
+    let own = LockName::Glibc.name();
+    let one = |on: &RanOn| {
+        let kinds = [("mutex", on.mutex), ("spinlock", on.spinlock), ("rwlock", on.rwlock)];
+        let its = kinds.iter().filter(|(_, name)| *name == own).count();
+        let said = kinds.map(|(kind, name)| match (its, name == own) {
+            (1..3, true) => format!("{kind} {name} (its own)"),
+            _ => format!("{kind} {name}"),
+        });
+        let mut text = format!("locks measured: {}", said.join(", "));
+        match its {
+            3 => text += " (the program's own)",
+            0 => text += " (Poundlock's, in place of the program's own)",
+            _ => {}
+        }
+        if several {
+            let programs: Vec<&str> = on.programs.iter().map(String::as_str).collect();
+            let _ = write!(text, ": {}", programs.join(", "));
+        }
+        text
+    };
+    report.ran_on.iter().map(one).collect()
+}
+
+pub(super) fn counted(n: u64, what: &str) -> String {
+    let ending = match (n, what.ends_with('s')) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{n} {what}{ending}")
+}
+
+/// The command as it could be typed: quoted where a shell would take it apart.
+fn command_line(words: &[String]) -> String {
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// Three digits and a unit.
+pub(super) fn duration(ns: u64) -> String {
+    let (value, unit) = match ns {
+        0..1_000 => return format!("{ns} ns"),
+        // Rounded to three digits, 999.6 us would be 1000 us: these limits are where the rounding changes the
+        // unit.
+        1_000..999_500 => (ns as f64 / 1e3, "us"),
+        999_500..999_500_000 => (ns as f64 / 1e6, "ms"),
+        _ => (ns as f64 / 1e9, "s"),
+    };
+    match value {
+        v if v < 9.995 => format!("{v:.2} {unit}"),
+        v if v < 99.95 => format!("{v:.1} {unit}"),
+        v => format!("{v:.0} {unit}"),
+    }
+}
+
+fn average(total: u64, count: u64) -> String {
+    total.checked_div(count).map_or_else(|| "-".to_string(), duration)
+}
+
+pub(super) fn percent(ratio: f64) -> String {
+    let percent = ratio * 100.0;
+    match percent {
+        0.0 => "0 %".to_string(),
+        p if p < 0.05 => "<0.1 %".to_string(),
+        p => format!("{p:.1} %"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Page, Style, command_line, counted, duration, percent, visible};
+
+    #[test]
+    fn durations_have_three_digits_and_a_unit() {
+        let expected = [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1.00 us"),
+            (9_996, "10.0 us"),
+            (99_960, "100 us"),
+            (999_499, "999 us"),
+            (999_500, "1.00 ms"),
+            (12_345_678, "12.3 ms"),
+            (999_499_999, "999 ms"),
+            (999_500_000, "1.00 s"),
+            (75_000_000_000, "75.0 s"),
+            (4_000_000_000_000, "4000 s"),
+        ];
+        for (ns, text) in expected {
+            assert_eq!(duration(ns), text);
+        }
+    }
+
+    #[test]
+    fn shares_that_are_small_are_not_nothing() {
+        assert_eq!(percent(0.0), "0 %");
+        assert_eq!(percent(0.0001), "<0.1 %");
+        assert_eq!(percent(0.0005), "0.1 %");
+        assert_eq!(percent(0.1234), "12.3 %");
+    }
+
+    #[test]
+    fn numbers_agree_with_their_nouns() {
+        assert_eq!(counted(1, "process"), "1 process");
+        assert_eq!(counted(2, "process"), "2 processes");
+        assert_eq!(counted(0, "thread"), "0 threads");
+    }
+
+    #[test]
+    fn commands_can_be_typed_again() {
+        let words = ["sh", "-c", "a; b", "", "it's"].map(str::to_string);
+        assert_eq!(command_line(&words), r"sh -c 'a; b' '' 'it'\''s'");
+    }
+
+    #[test]
+    fn what_is_too_wide_goes_on_in_the_next_line_and_nothing_is_lost() {
+        let long = "  3.0 %  std::map<int, std::string>::insert (/usr/include/c++/12/bits/stl_map.h:1234), via \
+            main (a.cpp:1) /a/very/long/path/of/a/file/that/has/no/blank/in/it/at/all/and/goes/on/and/on.cpp";
+        for columns in [60, 80, 110] {
+            let style = Style { columns, colour: true, shown: 10, events: false };
+            let mut page = Page { text: String::new(), style };
+            let strong = page.strong("report.lock");
+            page.wrap("  ", &format!("{strong} {long}"));
+            assert!(page.text.lines().all(|line| visible(line) <= columns), "{}", page.text);
+            let plain = |text: &str| text.replace(char::is_whitespace, "");
+            assert_eq!(plain(&page.text), plain(&format!("{strong}{long}")));
+        }
+    }
+}

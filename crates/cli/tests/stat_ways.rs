@@ -1,0 +1,502 @@
+//! `poundlock stat`: the ways to ask for a report, and the forms it has.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::{
+    LIMIT, compile_c, expect_status, list, number, poundlock, run_limited, scratch, start, stderr, stdout,
+    until,
+};
+use serde_json::Value;
+
+/// A thread waits for `lock` until the kernel says that it sleeps; then, by the first argument:
+///
+/// * `end`: both go on to the end;
+/// * `stay`: it waits for ever, and so does main, for a signal;
+/// * `deadlock`: main waits for a lock of the waiter's.
+///
+/// The second says how often `warm` is taken before, and then, after a line of input, how often again.
+const PROGRAM: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t other = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t warm = PTHREAD_MUTEX_INITIALIZER;
+static int waiter_tid, main_tid;
+
+static int sleeps(int tid) {
+    char name[64], text[512] = "";
+    snprintf(name, sizeof name, "/proc/self/task/%d/stat", tid);
+    FILE *file = fopen(name, "r");
+    if (!file) return 0;
+    char *end = fgets(text, sizeof text, file) ? strrchr(text, ')') : NULL;
+    fclose(file);
+    return end && end[2] == 'S';
+}
+
+static void await_sleep(int *of) {
+    for (int seen = 0; seen < 2; usleep(1000)) {
+        int tid = __atomic_load_n(of, __ATOMIC_SEQ_CST);
+        seen = tid && sleeps(tid) ? seen + 1 : 0;
+    }
+}
+
+static void use(int times) {
+    while (times--) {
+        pthread_mutex_lock(&warm);
+        pthread_mutex_unlock(&warm);
+    }
+}
+
+static void *waiter(void *deadlock) {
+    if (deadlock) pthread_mutex_lock(&other); /* FIRST */
+    __atomic_store_n(&waiter_tid, syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+    pthread_mutex_lock(&lock); /* WAIT */
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    char line[16];
+    pthread_t thread;
+    int deadlock = strcmp(argv[1], "deadlock") == 0;
+    if (argc > 2) {
+        use(atoi(argv[2]));
+        puts("ready");
+        fflush(stdout);
+        if (!fgets(line, sizeof line, stdin)) abort();
+        use(atoi(line));
+    }
+    pthread_mutex_lock(&lock);
+    main_tid = syscall(SYS_gettid);
+    if (pthread_create(&thread, NULL, waiter, deadlock ? &other : NULL)) abort();
+    await_sleep(&waiter_tid);
+    if (strcmp(argv[1], "end")) {
+        puts("stuck");
+        fflush(stdout);
+        if (deadlock) pthread_mutex_lock(&other); /* SECOND */
+        for (;;) pause();
+    }
+    pthread_mutex_unlock(&lock);
+    pthread_join(thread, NULL);
+    return 0;
+}
+"#;
+
+fn line_of(mark: &str) -> String {
+    let at = PROGRAM.lines().position(|line| line.contains(mark)).expect("marked") + 1;
+    format!("program.c:{at}")
+}
+
+/// `stat` with a wide report.
+fn wide(arguments: &[&str]) -> Command {
+    let mut cmd = poundlock();
+    cmd.env("COLUMNS", "400").arg("stat").args(arguments);
+    cmd
+}
+
+fn parsed(path: &Path) -> Value {
+    let text = std::fs::read_to_string(path).expect("it is there");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// The process that a `stat` has started.
+#[track_caller]
+fn only_child(stat: i32) -> i32 {
+    let children = std::fs::read_to_string(format!("/proc/{stat}/task/{stat}/children")).expect("a child");
+    children.trim().parse().expect("one")
+}
+
+#[track_caller]
+fn refused(arguments: &[&str], words: &[&str]) {
+    let output = run_limited(poundlock().arg("stat").args(arguments), LIMIT);
+    expect_status(&output, 2);
+    for word in words {
+        assert!(stderr(&output).contains(word), "{arguments:?}: {}", stderr(&output));
+    }
+    assert!(output.stdout.is_empty(), "it ran: {arguments:?}");
+}
+
+#[test]
+fn options_that_contradict_each_other_are_refused() {
+    for (arguments, words) in [
+        (
+            &["--json", "-", "--folded", "-", "--", "echo", "ran"][..],
+            &["--json - and --folded -", "name files"][..],
+        ),
+        (&["--compare", "--lock", "handoff", "--", "echo", "ran"], &["--compare", "--lock"]),
+        (&["--compare", "--each", "--", "echo", "ran"], &["--compare", "--each"]),
+        (&["--rounds", "3", "--", "echo", "ran"], &["--compare"]),
+        (&["--read", "/tmp", "--", "echo", "ran"], &["--read"]),
+        (&["--read", "/tmp", "--every", "1"], &["--read", "--every"]),
+        (&["--read", "/no/such/directory"], &["/no/such/directory: no directory of figures"]),
+        (&["--delay", "0", "--", "echo", "ran"], &["not a number of seconds above 0"]),
+        (&["--for", "soon", "--", "echo", "ran"], &["not a number of seconds above 0"]),
+        (&["--flded", "x", "--", "echo", "ran"], &["'--flded'", "--folded"]),
+        (&["--jsn", "x", "--", "echo", "ran"], &["'--jsn'", "--json"]),
+        (&[], &["<CMD>..."]),
+        (&["diff", "/no/such/file", "/no/such/file"], &["/no/such/file: "]),
+    ] {
+        refused(arguments, words);
+    }
+}
+
+#[test]
+fn a_report_fits_the_terminal_and_has_colours_only_there() {
+    let program = compile_c(PROGRAM, &["-O1"]);
+    for columns in ["60", "80", "200"] {
+        let mut cmd = wide(&["--"]);
+        cmd.env("COLUMNS", columns).arg(&program).arg("end");
+        let output = run_limited(&mut cmd, LIMIT);
+        expect_status(&output, 0);
+        let text = stderr(&output);
+        let limit: usize = columns.parse().expect("a number");
+        let too_wide: Vec<&str> = text
+            .lines()
+            .filter(|line| line.chars().count() > limit && !line.starts_with("poundlock stat: "))
+            .collect();
+        assert!(too_wide.is_empty(), "{too_wide:#?}\n{text}");
+        assert!(text.contains("lock (in program)") && !text.contains('\x1b'), "{text}");
+        let heading = text.lines().find(|line| line.trim_start().starts_with("lost ")).expect("a table");
+        assert!(heading.contains("wait"), "{text}");
+        // Nothing of our slow paths, unless they are asked for.
+        assert!(!text.contains("events"), "{text}");
+    }
+    let file = scratch().join("report");
+    let mut cmd = wide(&["--lock", "poundlock", "--events", "-o"]);
+    cmd.arg(&file).arg("--").arg(&program).arg("end");
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 0);
+    assert_eq!(stderr(&output), "");
+    let text = std::fs::read_to_string(file).expect("the report");
+    assert!(text.contains("mutex events") && text.contains("lock (in program)"), "{text}");
+}
+
+/// What a terminal shows of a command. `script` gives it one.
+#[track_caller]
+fn on_a_terminal(program: &Path, environment: &[(&str, &str)]) -> Option<String> {
+    crate::support::need("script", "bsdutils")?;
+    let line = format!("{} stat -- {} end", env!("CARGO_BIN_EXE_poundlock"), program.display());
+    let mut cmd = Command::new("script");
+    cmd.args(["-qec", &line, "/dev/null"]).envs(environment.iter().copied());
+    cmd.env("POUNDLOCK_PRELOAD_LIB", crate::support::preload_library());
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 0);
+    Some(stdout(&output))
+}
+
+#[test]
+fn colours_are_for_terminals_that_want_them() {
+    let program = compile_c(PROGRAM, &["-O1"]);
+    for (environment, coloured) in [
+        (&[("TERM", "xterm")][..], true),
+        (&[("TERM", "dumb")], false),
+        (&[("TERM", "xterm"), ("NO_COLOR", "1")], false),
+        (&[("TERM", "xterm"), ("NO_COLOR", "")], true),
+    ] {
+        let Some(text) = on_a_terminal(&program, environment) else { return };
+        assert_eq!(text.contains('\x1b'), coloured, "{environment:?}: {text}");
+    }
+}
+
+#[test]
+fn a_program_without_lines_is_hinted_at_them() {
+    let (with, without) = (compile_c(PROGRAM, &["-O1"]), compile_c(PROGRAM, &["-O1", "-g0"]));
+    for (program, hint) in [(with, false), (without, true)] {
+        let output = run_limited(wide(&["--"]).arg(&program).arg("end"), LIMIT);
+        expect_status(&output, 0);
+        assert_eq!(stderr(&output).contains("compile with -g"), hint, "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn stacks_are_there_for_the_tools_that_people_have() {
+    let program = compile_c(PROGRAM, &["-O1"]);
+    let dir = scratch();
+    let (folded, speedscope) = (dir.join("folded"), dir.join("speedscope.json"));
+    let mut cmd = wide(&["--folded"]);
+    cmd.arg(&folded).arg("--speedscope").arg(&speedscope).arg("--").arg(&program).arg("end");
+    expect_status(&run_limited(&mut cmd, LIMIT), 0);
+    let text = std::fs::read_to_string(folded).expect("folded stacks");
+    let waits: Vec<&str> = text.lines().filter(|line| line.contains("[mutex: lock (in program)]")).collect();
+    assert_eq!(waits.len(), 1, "{text}");
+    let (stack, microseconds) = waits[0].rsplit_once(' ').expect("a number at the end");
+    // Main saw the waiter asleep twice, a millisecond apart.
+    assert!(microseconds.parse::<u64>().is_ok_and(|us| us >= 1000), "{text}");
+    let frames: Vec<&str> = stack.split(';').collect();
+    assert_eq!(frames.last(), Some(&"[mutex: lock (in program)]"));
+    let waits_at = frames[frames.len() - 2];
+    assert!(waits_at.starts_with("waiter (") && waits_at.contains(&line_of("/* WAIT */")), "{stack}");
+
+    let document = parsed(&speedscope);
+    assert_eq!(document["$schema"], "https://www.speedscope.app/file-format-schema.json");
+    let profile = &document["profiles"][0];
+    assert_eq!((&profile["type"], &profile["unit"]), (&"sampled".into(), &"nanoseconds".into()));
+    let frames = list(&document["shared"], "frames");
+    let (samples, weights) = (list(profile, "samples"), list(profile, "weights"));
+    assert_eq!(samples.len(), weights.len());
+    let sum: u64 = weights.iter().filter_map(Value::as_u64).sum();
+    assert_eq!(number(profile, "endValue"), sum);
+    let all = samples.iter().filter_map(Value::as_array).flatten().filter_map(Value::as_u64);
+    assert!(all.clone().all(|frame| frame < frames.len() as u64), "{document:#}");
+    assert!(frames.iter().any(|frame| frame["name"] == "waiter" && frame["line"].is_u64()), "{document:#}");
+}
+
+#[test]
+fn two_reports_are_put_side_by_side() {
+    let program = compile_c(PROGRAM, &["-O1"]);
+    let dir = scratch();
+    let report = |name: &str, arguments: &[&str]| -> PathBuf {
+        let json = dir.join(name);
+        let mut cmd = wide(&["--json"]);
+        cmd.arg(&json).arg("--").arg(&program).args(arguments);
+        let output = crate::support::run_limited_with_input(&mut cmd, b"5\n", LIMIT);
+        expect_status(&output, 0);
+        json
+    };
+    let (a, b) = (report("a.json", &["end"]), report("b.json", &["end", "2"]));
+    let output = run_limited(poundlock().args(["stat", "diff"]).args([&a, &b]), LIMIT);
+    expect_status(&output, 0);
+    let text = stdout(&output);
+    let row = |name: &str| text.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{text}"));
+    assert!(row("  warm (in program)").contains(" new "), "{text}");
+    assert!(row("  lock (in program)").contains(" x "), "{text}");
+    // Anything else is none.
+    std::fs::write(dir.join("c.json"), r#"{"version": 1000}"#).expect("written");
+    refused(
+        &["diff", a.to_str().expect("UTF-8"), dir.join("c.json").to_str().expect("UTF-8")],
+        &["version 1000"],
+    );
+    // And a program of that name can be run.
+    let output = run_limited(wide(&["--", "diff"]).args([&a, &a]), LIMIT);
+    expect_status(&output, 0);
+    assert!(stderr(&output).contains("poundlock stat: diff "), "{}", stderr(&output));
+}
+
+#[test]
+fn a_running_program_is_reported_on_when_asked() {
+    let program = compile_c(PROGRAM, &["-O1"]);
+    let json = scratch().join("report.json");
+    let mut cmd = wide(&["--json"]);
+    cmd.arg(&json).arg("--").arg(&program).args(["stay"]);
+    let mut running = start(&mut cmd);
+    running.wait_for_output("stuck", LIMIT);
+    // Once somebody has waited for long it is said who.
+    let mut reports = 0;
+    until("the wait is reported", || {
+        running.kill(libc::SIGUSR2);
+        until("there is a report more", || {
+            running.errors_so_far().matches(", still running").count() > reports
+        });
+        reports = running.errors_so_far().matches(", still running").count();
+        running.errors_so_far().contains(" waits for ")
+    });
+    running.kill(libc::SIGTERM);
+    let output = running.finish(LIMIT);
+    expect_status(&output, 143);
+    let text = stderr(&output);
+    assert_eq!(text.matches("poundlock stat: ").count(), reports + 1, "{text}");
+    assert!(text.contains("1 process, killed by SIGTERM"), "{text}");
+    let wait = list(&parsed(&json)["inside"], "threads").iter().find(|t| t["waits_for"].is_object()).cloned();
+    let wait = wait.unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(wait["waits_for"]["lock"], "lock (in program)");
+    assert!(wait["waits_for"]["at"].as_str().is_some_and(|at| at.contains(&line_of("/* WAIT */"))), "{wait}");
+}
+
+#[test]
+fn a_deadlock_opens_the_report() {
+    let program = compile_c(PROGRAM, &["-O1"]);
+    for lock in ["glibc", "poundlock"] {
+        let json = scratch().join("report.json");
+        let mut cmd = wide(&["--lock", lock, "--json"]);
+        cmd.arg(&json).arg("--").arg(&program).arg("deadlock");
+        let mut running = start(&mut cmd);
+        running.wait_for_output("stuck", LIMIT);
+        let child = only_child(running.id());
+        until("main waits as well", || {
+            // All its threads are asleep, main in a futex call rather than in a nap.
+            let call = std::fs::read_to_string(format!("/proc/{child}/syscall")).unwrap_or_default();
+            call.starts_with(&format!("{} ", libc::SYS_futex))
+        });
+        running.kill(libc::SIGTERM);
+        let output = running.finish(LIMIT);
+        expect_status(&output, 143);
+        let text = stderr(&output);
+        assert!(text.trim_start().starts_with("DEADLOCK: 2 threads wait for each other: thread "), "{text}");
+        for word in ["lock (in program), held by thread", "other (in program), held by thread"] {
+            assert!(text.contains(word), "no {word:?} in {text}");
+        }
+        let document = parsed(&json);
+        assert_eq!(list(&document["inside"], "cycles")[0].as_array().map(Vec::len), Some(2), "{document:#}");
+        let threads = list(&document["inside"], "threads");
+        let waits = |mark: &str| {
+            threads.iter().any(|thread| {
+                thread["waits_for"]["at"].as_str().is_some_and(|at| at.contains(&line_of(mark)))
+            })
+        };
+        assert!(waits("/* WAIT */") && waits("/* SECOND */"), "{document:#}");
+    }
+    // An orderly end has none of it.
+    let output = run_limited(wide(&["--"]).arg(&program).arg("end"), LIMIT);
+    assert!(
+        !stderr(&output).contains("DEADLOCK") && !stderr(&output).contains("held by"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn what_happens_before_the_delay_is_left_out() {
+    let program = compile_c(PROGRAM, &["-O1"]);
+    let json = scratch().join("report.json");
+    let mut cmd = wide(&["--delay", "0.2", "--for", "1000", "--json"]);
+    cmd.arg(&json).arg("--").arg(&program).args(["end", "500"]);
+    cmd.stdin(std::process::Stdio::piped());
+    let mut running = start(&mut cmd);
+    running.wait_for_output("ready", LIMIT);
+    // Once the delay is over, an interim report has nothing of what came before.
+    let mut reports = 0;
+    until("the delay is over", || {
+        running.kill(libc::SIGUSR2);
+        until("there is a report more", || {
+            running.errors_so_far().matches("poundlock stat: ").count() > reports
+        });
+        reports = running.errors_so_far().matches("poundlock stat: ").count();
+        running
+            .errors_so_far()
+            .rsplit("poundlock stat: ")
+            .next()
+            .is_some_and(|last| last.contains("No lock that is counted was used."))
+    });
+    running.write_input(b"70\n");
+    let output = running.finish(LIMIT);
+    expect_status(&output, 0);
+    let document = parsed(&json);
+    let classes = list(&document, "classes");
+    let warm = classes.iter().find(|class| class["name"] == "warm (in program)").expect("taken");
+    assert_eq!(number(warm, "acquisitions"), 70, "{document:#}");
+}
+
+#[test]
+fn a_report_can_be_made_before_the_end() {
+    let program = compile_c(PROGRAM, &["-O1"]);
+    let json = scratch().join("report.json");
+    let mut cmd = wide(&["--for", "0.1", "--json"]);
+    cmd.arg(&json).arg("--").arg(&program).args(["end", "500"]);
+    cmd.stdin(std::process::Stdio::piped());
+    let mut running = start(&mut cmd);
+    running.wait_for_output("ready", LIMIT);
+    until("the report is there", || json.exists());
+    running.write_input(b"70\n");
+    let output = running.finish(LIMIT);
+    expect_status(&output, 0);
+    assert_eq!(stderr(&output).matches("poundlock stat: ").count(), 1, "{}", stderr(&output));
+    assert!(stderr(&output).contains("still running"), "{}", stderr(&output));
+}
+
+#[test]
+fn what_a_killed_stat_left_can_be_read() {
+    let program = compile_c(PROGRAM, &["-O1"]);
+    let mut cmd = wide(&["--"]);
+    cmd.arg(&program).arg("stay");
+    let mut running = start(&mut cmd);
+    running.wait_for_output("stuck", LIMIT);
+    let child = only_child(running.id());
+    let environment = std::fs::read(format!("/proc/{child}/environ")).expect("readable");
+    let dir = environment
+        .split(|&byte| byte == 0)
+        .find_map(|entry| entry.strip_prefix(b"POUNDLOCK_STAT_DIR="))
+        .map(|dir| PathBuf::from(String::from_utf8(dir.to_vec()).expect("UTF-8")))
+        .expect("it is measured");
+    running.kill_group(libc::SIGKILL);
+    let _ = running.finish(LIMIT);
+    let json = scratch().join("report.json");
+    let mut cmd = wide(&["--json"]);
+    cmd.arg(&json).arg("--read").arg(&dir);
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 0);
+    let text = stderr(&output);
+    assert!(text.contains(&format!("poundlock stat: {} stay", program.display())), "{text}");
+    assert!(text.contains("the end is not known") && text.contains("lock (in program)"), "{text}");
+    assert!(list(&parsed(&json), "classes").iter().any(|class| class["name"] == "lock (in program)"));
+    std::fs::remove_dir_all(dir).expect("it is left there");
+}
+
+#[test]
+fn a_program_that_goes_on_in_the_background_is_followed() {
+    let program = compile_c(PROGRAM, &["-O1"]);
+    let json = scratch().join("report.json");
+    let mut cmd = wide(&["--json"]);
+    // The shell ends at once; the program goes on until the end of its input.
+    let script = r#"exec 3<&0; "$0" end 1 <&3 & exit 3"#;
+    cmd.arg(&json).args(["--", "sh", "-c", script]).arg(&program);
+    cmd.stdin(std::process::Stdio::piped());
+    let mut running = start(&mut cmd);
+    running.wait_for_error("goes on in the background and is followed", LIMIT);
+    assert!(!json.exists());
+    running.write_input(b"5\n");
+    let output = running.finish(LIMIT);
+    expect_status(&output, 3);
+    let document = parsed(&json);
+    let warm = list(&document, "classes").iter().find(|class| class["name"] == "warm (in program)").cloned();
+    assert_eq!(warm.map(|class| number(&class, "acquisitions")), Some(6), "{document:#}");
+    assert!(!stderr(&output).contains("its figures end here"), "{}", stderr(&output));
+}
+
+#[test]
+fn its_own_locks_and_ours_are_compared() {
+    let program = compile_c(PROGRAM, &["-O1"]);
+    let json = scratch().join("compared.json");
+    let mut cmd = wide(&["--compare", "--rounds", "3", "--json"]);
+    cmd.arg(&json).arg("--").arg(&program).arg("end");
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 0);
+    let text = stderr(&output);
+    assert!(text.contains("no verdict: it takes 5 rounds or more"), "{text}");
+    assert!(text.contains("its own (glibc) and Poundlock's (poundlock)"), "{text}");
+    let document = parsed(&json);
+    let rounds = list(&document, "rounds");
+    assert_eq!(rounds.len(), 3);
+    for round in rounds {
+        for side in ["its_own", "ours"] {
+            assert!(
+                number(&round[side], "waits") >= 1 && number(&round[side], "wall_ns") > 0,
+                "{document:#}"
+            );
+        }
+    }
+    let output = run_limited(wide(&["--compare", "--rounds", "1", "--", "sh", "-c"]).arg("exit 9"), LIMIT);
+    expect_status(&output, 9);
+    assert!(stderr(&output).contains("nothing is compared"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_page_needs_nothing_but_itself() {
+    let program = compile_c(PROGRAM, &["-O1"]);
+    let page = scratch().join("report.html");
+    let mut cmd = wide(&["--html"]);
+    cmd.arg(&page).arg("--").arg(&program).args(["end"]);
+    expect_status(&run_limited(&mut cmd, LIMIT), 0);
+    let text = std::fs::read_to_string(page).expect("the page");
+    assert!(text.starts_with("<!DOCTYPE html>") && text.trim_end().ends_with("</html>"), "{text}");
+    for none in ["<script", "src=", "href=\"http", "url(", "@import"] {
+        assert!(!text.contains(none), "{none}: {text}");
+    }
+    // The table has the lock, and the picture who waited for it, above who held it.
+    assert!(text.contains("<td>lock (in program)"), "{text}");
+    let picture =
+        text.split("<figure>").find(|part| part.contains("Stacks that waited for lock (in program)"));
+    let picture = picture.unwrap_or_else(|| panic!("{text}"));
+    let part = |name: &str| {
+        let start = picture.find(&format!("<g class=\"{name}\">")).unwrap_or_else(|| panic!("{picture}"));
+        &picture[start..]
+    };
+    assert!(part("waits").contains(&line_of("/* WAIT */")), "{picture}");
+    assert!(part("holds").contains("<title>main ("), "{picture}");
+    assert!(text.contains("aria-label=\"waits by how long they took\""), "{text}");
+}

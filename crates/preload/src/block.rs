@@ -1,0 +1,354 @@
+//! What threads wait for that is glibc's in any case: barriers, POSIX semaphores, the ends of threads. Such
+//! calls are only counted and timed, and only in a process whose locks are counted. In every other one an
+//! exported function is one jump, through a word that holds glibc's.
+//!
+//! Most are cancellation points: the frames between the program and glibc are ones that may be unwound by
+//! force, and no Rust function is in them while glibc waits (as in [`crate::entry`]).
+
+use core::ffi::{c_int, c_void};
+use core::mem;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use libc::{EAGAIN, EBUSY, EDEADLK, EINVAL, ESRCH, ETIMEDOUT, timespec};
+
+use crate::stat::{self, CallSite, Ended, LockKind, LockRef};
+use crate::{abi, mode, real};
+
+/// Where an exported function leads.
+#[repr(C)]
+pub(crate) struct Way {
+    /// First `find`, then glibc's function or `counted`.
+    to: AtomicPtr<c_void>,
+    /// In a process whose locks are counted.
+    counted: *const c_void,
+    real: &'static real::Real,
+}
+
+// SAFETY: addresses of functions.
+unsafe impl Sync for Way {}
+
+impl Way {
+    /// Finds out where it leads.
+    extern "C" fn find(&'static self) {
+        let real = self.real.address();
+        let to = if real.is_null() {
+            absent as *mut c_void
+        } else if mode::get().counted() {
+            self.counted.cast_mut()
+        } else {
+            real
+        };
+        self.to.store(to, Relaxed);
+    }
+}
+
+/// This glibc has no such function. Those that tell by `errno` are older than all that we run on.
+extern "C" fn absent() -> c_int {
+    libc::ENOSYS
+}
+
+/// What [`export_block!`]'s `prepare` returns: the call has done what it is for.
+const DONE: c_int = 0;
+/// It is to wait.
+const WAIT: c_int = 1;
+
+/// Exports `$name`, of up to four arguments. Where it is counted: `$prepare(arguments, return address, stack
+/// pointer)` says whether it is [`DONE`], upon which it returns 0; else glibc's function is called, and
+/// `$finish(result)` before its result is returned. With `cancels` a request to cancel the thread is acted on
+/// first, as in glibc's.
+macro_rules! export_block {
+    ($($name:ident = $real:ident, $prepare:path, $finish:path $(, $cancels:ident)?;)*) => {
+        $(export_block! { @ $name })*
+
+        /// Finds all of them.
+        pub(crate) fn start() {
+            $(ways::$name.find();)*
+        }
+
+        #[expect(non_upper_case_globals, reason = "each is named after its function")]
+        mod ways {
+            use super::{AtomicPtr, Way, real};
+            $(
+            pub(super) static $name: Way = Way {
+                to: AtomicPtr::new(super::first::$name as *mut _),
+                counted: super::counted::$name as *const _,
+                real: &real::$real,
+            };
+            )*
+        }
+    };
+    (@ $name:ident) => {
+        #[doc = concat!("glibc's `", stringify!($name), "`, which may be counted.")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name() {
+            ::core::arch::naked_asm!("jmp qword ptr [rip + {way}]", way = sym ways::$name)
+        }
+    };
+}
+/// The bodies before the first call has found out, and those of counted processes.
+macro_rules! bodies {
+    ($($name:ident = $real:ident, $prepare:path, $finish:path $(, $cancels:ident)?;)*) => {
+        mod first {
+            use super::{Way, ways};
+            $(
+            #[unsafe(naked)]
+            pub(super) unsafe extern "C" fn $name() {
+                ::core::arch::naked_asm!(
+                    ".cfi_startproc",
+                    "sub rsp, 40",
+                    ".cfi_adjust_cfa_offset 40",
+                    "mov qword ptr [rsp], rdi",
+                    "mov qword ptr [rsp + 8], rsi",
+                    "mov qword ptr [rsp + 16], rdx",
+                    "mov qword ptr [rsp + 24], rcx",
+                    "lea rdi, [rip + {way}]",
+                    "call {find}",
+                    "mov rdi, qword ptr [rsp]",
+                    "mov rsi, qword ptr [rsp + 8]",
+                    "mov rdx, qword ptr [rsp + 16]",
+                    "mov rcx, qword ptr [rsp + 24]",
+                    "add rsp, 40",
+                    ".cfi_adjust_cfa_offset -40",
+                    "jmp qword ptr [rip + {way}]",
+                    ".cfi_endproc",
+                    way = sym ways::$name,
+                    find = sym Way::find,
+                )
+            }
+            )*
+        }
+
+        mod counted {
+            use super::*;
+            $(
+            #[unsafe(naked)]
+            pub(super) unsafe extern "C" fn $name() {
+                ::core::arch::naked_asm!(
+                    ".cfi_startproc",
+                    "sub rsp, 40",
+                    ".cfi_adjust_cfa_offset 40",
+                    "mov qword ptr [rsp], rdi",
+                    "mov qword ptr [rsp + 8], rsi",
+                    "mov qword ptr [rsp + 16], rdx",
+                    "mov qword ptr [rsp + 24], rcx",
+                    bodies!(@ $($cancels)?),
+                    "mov r8, qword ptr [rsp + 40]",
+                    "lea r9, [rsp + 48]",
+                    "call {prepare}",
+                    "test eax, eax",
+                    "jz 2f",
+                    "mov rdi, qword ptr [rsp]",
+                    "mov rsi, qword ptr [rsp + 8]",
+                    "mov rdx, qword ptr [rsp + 16]",
+                    "mov rcx, qword ptr [rsp + 24]",
+                    // The first word of what was looked up is the function's address.
+                    "call qword ptr [rip + {real} + {found}]",
+                    "mov dword ptr [rsp], eax",
+                    "mov edi, eax",
+                    "call {finish}",
+                    "mov eax, dword ptr [rsp]",
+                    "2:",
+                    "add rsp, 40",
+                    ".cfi_adjust_cfa_offset -40",
+                    "ret",
+                    ".cfi_endproc",
+                    prepare = sym $prepare,
+                    finish = sym $finish,
+                    real = sym real::$real,
+                    found = const real::Real::FOUND,
+                )
+            }
+            )*
+        }
+    };
+    (@ cancels) => {
+        concat!(
+            "call qword ptr [rip + pthread_testcancel@GOTPCREL]\n",
+            "mov rdi, qword ptr [rsp]\n",
+            "mov rsi, qword ptr [rsp + 8]\n",
+            "mov rdx, qword ptr [rsp + 16]\n",
+            "mov rcx, qword ptr [rsp + 24]"
+        )
+    };
+    (@) => { "" };
+}
+
+macro_rules! both {
+    ($($all:tt)*) => {
+        export_block! { $($all)* }
+        bodies! { $($all)* }
+    };
+}
+
+both! {
+    sem_wait = SEM_WAIT, before_semaphore, after_semaphore, cancels;
+    sem_timedwait = SEM_TIMEDWAIT, before_timed_semaphore, after_semaphore, cancels;
+    sem_clockwait = SEM_CLOCKWAIT, before_clocked_semaphore, after_semaphore, cancels;
+    pthread_barrier_wait = BARRIER_WAIT, before_barrier, after_barrier;
+    pthread_join = JOIN, before_join, after_join;
+    pthread_timedjoin_np = TIMEDJOIN, before_join, after_join;
+    pthread_clockjoin_np = CLOCKJOIN, before_join, after_join;
+    thrd_join = THRD_JOIN, before_join, after_thrd_join;
+}
+
+extern "C" fn before_semaphore(
+    semaphore: usize,
+    _: usize,
+    _: usize,
+    _: usize,
+    pc: usize,
+    sp: usize,
+) -> c_int {
+    take_or_block(semaphore, CallSite { pc, sp })
+}
+
+extern "C" fn before_timed_semaphore(
+    semaphore: usize,
+    time: Option<&timespec>,
+    _: usize,
+    _: usize,
+    pc: usize,
+    sp: usize,
+) -> c_int {
+    before_clocked_semaphore(semaphore, libc::CLOCK_REALTIME, time, 0, pc, sp)
+}
+
+extern "C" fn before_clocked_semaphore(
+    semaphore: usize,
+    clock: libc::clockid_t,
+    time: Option<&timespec>,
+    _: usize,
+    pc: usize,
+    sp: usize,
+) -> c_int {
+    let site = CallSite { pc, sp };
+    // glibc judges these first, whether the semaphore is to be had or not.
+    if abi::clock(clock).is_none() || time.is_none_or(abi::is_invalid) {
+        stat::RECORDER.blocks(stat::at(semaphore, LockKind::Semaphore), site);
+        return WAIT;
+    }
+    take_or_block(semaphore, site)
+}
+
+fn take_or_block(semaphore: usize, site: CallSite) -> c_int {
+    let counted = stat::at(semaphore, LockKind::Semaphore);
+    // SAFETY: the calling thread's `errno`, as often as it is looked at.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    // SAFETY: the caller's semaphore.
+    if unsafe { libc::sem_trywait(core::ptr::with_exposed_provenance_mut(semaphore)) } == 0 {
+        stat::RECORDER.passed(counted);
+        return DONE;
+    }
+    // SAFETY: as above.
+    unsafe { *errno = before };
+    stat::RECORDER.blocks(counted, site);
+    WAIT
+}
+
+extern "C" fn after_semaphore(result: c_int) {
+    let how = match result {
+        0 => Ended::Done,
+        // SAFETY: the calling thread's `errno`.
+        _ => ended(unsafe { *libc::__errno_location() }),
+    };
+    stat::RECORDER.unblocked(how);
+}
+
+extern "C" fn before_barrier(barrier: usize, _: usize, _: usize, _: usize, pc: usize, sp: usize) -> c_int {
+    stat::RECORDER.blocks(stat::at(barrier, LockKind::Barrier), CallSite { pc, sp });
+    WAIT
+}
+
+extern "C" fn after_barrier(result: c_int) {
+    stat::RECORDER.unblocked(match result {
+        0 | libc::PTHREAD_BARRIER_SERIAL_THREAD => Ended::Done,
+        error => ended(error),
+    });
+}
+
+/// All ends of threads are counted as one thing: their places tell them apart.
+fn ends_of_threads() -> LockRef<'static> {
+    static WORD: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
+    LockRef { word: &WORD, address: 0, kind: LockKind::Join, writers: None }
+}
+
+extern "C" fn before_join(_: usize, _: usize, _: usize, _: usize, pc: usize, sp: usize) -> c_int {
+    stat::RECORDER.blocks(ends_of_threads(), CallSite { pc, sp });
+    WAIT
+}
+
+extern "C" fn after_join(result: c_int) {
+    stat::RECORDER.unblocked(ended(result));
+}
+
+extern "C" fn after_thrd_join(result: c_int) {
+    // `thrd_error` is the only other one.
+    stat::RECORDER.unblocked(if result == 0 { Ended::Done } else { Ended::Refused });
+}
+
+/// By glibc's error.
+pub(crate) fn ended(error: c_int) -> Ended {
+    match error {
+        ETIMEDOUT => Ended::TimedOut,
+        EINVAL | ESRCH | EDEADLK | EBUSY | EAGAIN | libc::ENOSYS => Ended::Refused,
+        _ => Ended::Done,
+    }
+}
+
+/// What waits on a futex, for the statistics.
+fn futex(address: usize) -> LockRef<'static> {
+    stat::at(address, LockKind::Futex)
+}
+
+/// Whether a futex call with this operation waits.
+const fn waits(operation: c_int) -> bool {
+    const LOCK_PI2: c_int = 13;
+    matches!(
+        operation & libc::FUTEX_CMD_MASK,
+        libc::FUTEX_WAIT
+            | libc::FUTEX_WAIT_BITSET
+            | libc::FUTEX_LOCK_PI
+            | LOCK_PI2
+            | libc::FUTEX_WAIT_REQUEUE_PI
+    )
+}
+
+/// Whether the code at this address is this library's: its own locks' waits are counted as theirs.
+fn is_ours(pc: usize) -> bool {
+    unsafe extern "C" {
+        static __ehdr_start: u8;
+        static _end: u8;
+    }
+    ((&raw const __ehdr_start).addr()..(&raw const _end).addr()).contains(&pc)
+}
+
+/// A futex call is about to be made. Whether it is one of the program's that waits.
+pub(crate) extern "C" fn before_futex(
+    _call: usize,
+    address: usize,
+    operation: c_int,
+    _: usize,
+    pc: usize,
+    sp: usize,
+) -> c_int {
+    if !waits(operation) || is_ours(pc) {
+        return DONE;
+    }
+    stat::RECORDER.blocks(futex(address), CallSite { pc, sp });
+    WAIT
+}
+
+/// It has been made.
+pub(crate) extern "C" fn after_futex(result: core::ffi::c_long) {
+    let how = match result {
+        // SAFETY: the calling thread's `errno`.
+        -1 => ended(unsafe { *libc::__errno_location() }),
+        _ => Ended::Done,
+    };
+    stat::RECORDER.unblocked(how);
+}
+
+const _: () = assert!(mem::offset_of!(Way, to) == 0);

@@ -1,0 +1,206 @@
+//! Waits for what is not acquired: condition variables, barriers, semaphores, the ends of threads, futexes.
+//!
+//! Such a wait begins and ends in two calls between which the thread's frames may be unwound by force, so
+//! nothing of it is on the stack: it is the one that the record shows as going on. A wait inside of it, in a
+//! signal handler, is left out. One whose frame is gone, because the thread was cancelled in it, ends when the
+//! thread begins another one further out, or ends itself.
+
+use core::sync::atomic::Ordering::{Relaxed, Release};
+
+use super::map::Map;
+use super::{
+    CallSite, Host, LockRef, Recorder, add, add_small, clock, count_wait, find, locks, modules, stacks,
+};
+use super::{tag_of, threads};
+use crate::layout::{self, CHUNK_ENTRIES, Entry, INDEX_MASK, Record, SiteCell};
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// With what was waited for, or for another reason: a signal, a cancellation.
+    Done,
+    /// Its time was up.
+    TimedOut,
+    /// It was none: the call was refused.
+    Refused,
+}
+
+/// A call to wake those who wait for a condition variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    /// One of them.
+    One,
+    /// All.
+    All,
+}
+
+impl<H: Host> Recorder<H> {
+    /// The calling thread will wait for this, by a call from `site`. To be followed by
+    /// [`Recorder::unblocked`], unless the thread is cancelled.
+    #[cold]
+    pub fn blocks(&'static self, lock: LockRef<'_>, site: CallSite) {
+        self.begin(lock, None, site);
+    }
+
+    /// The wait that began with [`Recorder::blocks`] or [`Recorder::waits_with`] is over.
+    #[cold]
+    pub fn unblocked(&'static self, how: Ended) {
+        let Some(visit) = self.enter() else { return };
+        let record = visit.record;
+        let nested = record.nested.load(Relaxed);
+        if nested > 0 {
+            record.nested.store(nested - 1, Relaxed);
+            return;
+        }
+        let now = clock::ticks(record.clock.load(Relaxed));
+        if how == Ended::Refused {
+            record.wait_began.store(0, Relaxed);
+        } else {
+            end_shown(visit.map, record, now, how == Ended::TimedOut);
+        }
+        clock::calibrate_sometimes(visit.map, now);
+        modules::scan_sometimes(visit.map, now);
+    }
+
+    /// A call that would have waited for this has not had to.
+    #[inline]
+    pub fn passed(&'static self, lock: LockRef<'_>) {
+        match find::<H>(lock) {
+            Some((_, entry)) => add(&entry.acquisitions, 1),
+            None => self.with_entry(lock, |_, entry| add(&entry.acquisitions, 1)),
+        }
+    }
+
+    /// As [`Recorder::blocks`], for a condition variable, whose mutex the caller has and has not released yet.
+    #[cold]
+    pub fn waits_with(&'static self, condition: LockRef<'_>, mutex: LockRef<'_>, site: CallSite) {
+        self.begin(condition, Some(mutex), site);
+    }
+
+    /// After [`Recorder::unblocked`], for a condition variable, with the mutex in the caller's hands again and
+    /// counted as acquired.
+    #[cold]
+    pub fn woken_with(&'static self, condition: LockRef<'_>, mutex: LockRef<'_>, how: Ended) {
+        if let Some((record, entry)) = find::<H>(mutex) {
+            let tag = layout::tag(condition.word.load(Relaxed), condition.address as u64);
+            record.woken_by.store(if how == Ended::Done { tag } else { 0 }, Relaxed);
+            record.woken_with.store(entry.tag.load(Relaxed), Relaxed);
+            record.woken_at.store(entry.acquisitions.load(Relaxed), Relaxed);
+        }
+    }
+
+    /// The calling thread wakes those who wait for the condition variable.
+    #[cold]
+    pub fn wakes(&'static self, condition: LockRef<'_>, whom: Wake) {
+        self.with_entry(condition, |visit_record, entry| {
+            let counter = match whom {
+                Wake::One => &entry.hold_total,
+                Wake::All => &entry.hold_squares,
+            };
+            add(counter, 1);
+            // SAFETY: the record's own mapping.
+            let map = unsafe { Map::from_base(visit_record.base.load(Relaxed) as *mut u8) };
+            let word = condition.word.load(Relaxed);
+            // Its figures are not those of a lock: never to be summed with others'.
+            locks::waited(map, word);
+            let slot = map.lock(word & INDEX_MASK);
+            let mutex = slot.map_or(0, |slot| slot.charged.load(Relaxed)) as u32;
+            if mutex != 0
+                && own_entry(map, visit_record, mutex).is_some_and(|e| e.hold_start.load(Relaxed) != 0)
+            {
+                add(&entry.hold_max, 1);
+            }
+        });
+    }
+
+    fn with_entry(&'static self, lock: LockRef<'_>, act: impl FnOnce(&'static Record, &'static Entry)) {
+        if let Some(visit) = self.enter() {
+            let (entry, shared) = self.entry(&visit, lock);
+            if shared {
+                self.lost();
+            } else {
+                act(visit.record, entry);
+            }
+        }
+    }
+
+    fn begin(&'static self, lock: LockRef<'_>, mutex: Option<LockRef<'_>>, site: CallSite) {
+        let Some(visit) = self.enter() else { return };
+        let (map, record) = (visit.map, visit.record);
+        if visit.borrowed {
+            // It has no record any more in which the wait could be shown.
+            self.lost();
+            return;
+        }
+        let now = clock::ticks(record.clock.load(Relaxed));
+        end_stale(map, record, site, now);
+        if record.wait_began.load(Relaxed) != 0 {
+            // Its time is part of the other one's.
+            record.nested.store(record.nested.load(Relaxed) + 1, Relaxed);
+            return;
+        }
+        // SAFETY: set once, before ON.
+        let options = unsafe { &(*self.setup.get()).options };
+        let word = locks::word(map, lock, options);
+        locks::waited(map, word);
+        let tag = tag_of(word, lock);
+        let unwind = self.unwind.load(Relaxed) != 0;
+        let cell = stacks::wait_cell(map, record, tag, site, unwind);
+        if let Some(mutex) = mutex {
+            let with = mutex.word.load(Relaxed);
+            if let Some(slot) = map.lock(word & INDEX_MASK) {
+                slot.charged.store(with.into(), Relaxed);
+            }
+            let in_vain = record.woken_by.load(Relaxed) == tag
+                && own_entry(map, record, with).is_some_and(|entry| {
+                    entry.tag.load(Relaxed) == record.woken_with.load(Relaxed)
+                        && entry.acquisitions.load(Relaxed) == record.woken_at.load(Relaxed)
+                });
+            if in_vain {
+                add_small(&cell.vain, 1);
+            }
+            record.woken_by.store(0, Relaxed);
+        }
+        record.wait_tag.store(tag, Relaxed);
+        record.wait_site.store(core::ptr::from_ref(cell).addr() as u64 - map.base().addr() as u64, Relaxed);
+        record.wait_began.store(now, Release);
+        clock::calibrate_sometimes(map, now);
+        modules::scan_sometimes(map, now);
+    }
+}
+
+/// The record's entry for the lock with this word, if it has one.
+fn own_entry(map: Map, record: &Record, word: u32) -> Option<&'static Entry> {
+    let chunk = (word & INDEX_MASK) / CHUNK_ENTRIES;
+    if chunk >= record.directory_len.load(Relaxed) {
+        return None;
+    }
+    threads::entry_at(map, record, word & INDEX_MASK)
+        .filter(|entry| entry.tag.load(Relaxed) >> 32 == u64::from(word))
+}
+
+/// Counts the wait that the record shows, if it shows one.
+pub(super) fn end_shown(map: Map, record: &Record, now: u64, timed_out: bool) {
+    let (began, site) = (record.wait_began.load(Relaxed), record.wait_site.load(Relaxed));
+    if began != 0 && site != 0 {
+        // SAFETY: where a wait began there is a cell.
+        let cell = unsafe { &*map.base().add(site as usize).cast::<SiteCell>() };
+        count_wait(map, cell, now.saturating_sub(began), timed_out);
+        record.last_seen.store(now, Relaxed);
+    }
+    record.wait_began.store(0, Relaxed);
+}
+
+/// Counts the wait that the record shows, if the thread that is at `site` now is no longer in it.
+pub(super) fn end_stale(map: Map, record: &Record, site: CallSite, now: u64) {
+    let place = record.wait_site.load(Relaxed);
+    if record.wait_began.load(Relaxed) != 0 && place != 0 && site.sp != 0 {
+        // SAFETY: as above.
+        let cell = unsafe { &*map.base().add(place as usize).cast::<SiteCell>() };
+        let sp = cell.sp.load(Relaxed);
+        if sp != 0 && sp < site.sp as u64 {
+            end_shown(map, record, now, false);
+            record.nested.store(0, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Who made others wait, and how long holds were.
+
+use std::sync::Barrier;
+use std::sync::atomic::AtomicU32;
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{
+    Lock, NOWHERE, SMALL, at, here, host, now, of, only_file, pair, recording, snapshot, start,
+};
+use poundlock_statfile::writer::{CallSite, Host, LockRef, Options};
+use poundlock_statfile::{LockKind, LockStats, layout};
+
+/// Return addresses of acquisitions.
+const FIRST: usize = 0x1000;
+const SECOND: usize = 0x2000;
+
+/// What holders are charged with and what nobody is, together, are the waits: to the unit of the account, of
+/// which each wait and each charge may be one off.
+fn all_is_charged(stats: &LockStats, waits: u64) {
+    let caused: u64 = stats.holders.iter().map(|holder| holder.caused_ns).sum();
+    let (charged, waited) = (caused + stats.handover_ns, stats.wait_total_ns);
+    let unit = 1 << layout::WAITING_TICKS;
+    assert!(charged.abs_diff(waited) <= 4 * waits * unit, "{charged} of {waited}");
+}
+
+fn sleep() {
+    thread::sleep(Duration::from_millis(3));
+}
+
+#[test]
+fn a_wait_is_charged_to_the_holders_place() {
+    recording!(Charged: directory, recorder);
+    let lock = Lock::default();
+    let (held, waits, released) = (Barrier::new(2), Barrier::new(2), Barrier::new(2));
+    let places = thread::scope(|scope| {
+        let holder = scope.spawn(|| {
+            recorder.acquired(lock.seen(), FIRST);
+            held.wait();
+            waits.wait();
+            sleep();
+            let site = here();
+            recorder.released(lock.seen(), site);
+            released.wait();
+            site
+        });
+        held.wait();
+        let wait = recorder.wait_begin(lock.seen(), here());
+        waits.wait();
+        released.wait();
+        recorder.acquired_after_wait(lock.seen(), wait, SECOND);
+        recorder.released(lock.seen(), NOWHERE);
+        holder.join().expect("no panic")
+    });
+    let found = snapshot(directory.path());
+    let stats = of(&found, lock.address());
+    all_is_charged(stats, 1);
+    assert_eq!(
+        (stats.acquisitions, stats.contended, stats.waited_holds, stats.waited_holds_cut),
+        (2, 1, 1, 0)
+    );
+    let [holder] = &stats.holders[..] else { panic!("one holder: {stats:?}") };
+    assert_eq!((holder.acquired_at, holder.holds), (FIRST as u64, 1));
+    assert_eq!(holder.stack[0], places.pc as u64);
+    assert!(holder.stack.len() > 1, "and what called it");
+    assert!(holder.caused_ns >= 2_900_000 && holder.hold_ns >= holder.caused_ns, "{holder:?}");
+    assert_eq!(stats.waited_hold_buckets.iter().sum::<u64>(), 1);
+    assert_eq!(stats.wait_buckets.iter().sum::<u64>(), 1);
+    assert_eq!(stats.hold.of, 1, "the hold that nobody waited for");
+}
+
+/// Three threads, one of which holds the lock while the others wait; then these have it in turn.
+#[test]
+fn each_of_several_holders_has_its_part_of_a_wait() {
+    recording!(Parts: directory, recorder);
+    let lock = Lock::default();
+    let stage = Barrier::new(3);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            recorder.acquired(lock.seen(), FIRST);
+            stage.wait();
+            stage.wait();
+            sleep();
+            recorder.released(lock.seen(), here());
+            stage.wait();
+            stage.wait();
+        });
+        scope.spawn(|| {
+            stage.wait();
+            let wait = recorder.wait_begin(lock.seen(), here());
+            stage.wait();
+            stage.wait();
+            recorder.acquired_after_wait(lock.seen(), wait, SECOND);
+            sleep();
+            recorder.released(lock.seen(), here());
+            stage.wait();
+        });
+        stage.wait();
+        let wait = recorder.wait_begin(lock.seen(), here());
+        stage.wait();
+        stage.wait();
+        stage.wait();
+        recorder.acquired_after_wait(lock.seen(), wait, 0x3000);
+        recorder.released(lock.seen(), here());
+    });
+    let found = snapshot(directory.path());
+    let stats = of(&found, lock.address());
+    all_is_charged(stats, 2);
+    let caused = |place: usize| {
+        let holder = stats.holders.iter().find(|holder| holder.acquired_at == place as u64);
+        holder.expect("a holder").caused_ns
+    };
+    // Two waited for the first one, one for the second.
+    assert!(caused(FIRST) >= 5_900_000 && caused(SECOND) >= 2_900_000, "{:?}", stats.holders);
+    assert_eq!((stats.holders.len(), stats.waited_holds), (2, 2));
+}
+
+#[test]
+fn who_waited_in_vain_is_charged_to_the_holder_as_well() {
+    recording!(Vain: directory, recorder);
+    let lock = Lock::default();
+    recorder.acquired(lock.seen(), FIRST);
+    thread::scope(|scope| {
+        let body = || {
+            let wait = recorder.wait_begin(lock.seen(), here());
+            sleep();
+            recorder.abandoned_wait(lock.seen(), wait);
+        };
+        scope.spawn(body).join().expect("no panic");
+    });
+    recorder.released(lock.seen(), here());
+    // Nobody waits any more.
+    pair::<Vain>(lock.seen());
+    drop(recorder.wait_begin(lock.seen(), here()));
+    pair::<Vain>(lock.seen());
+    let found = snapshot(directory.path());
+    let stats = of(&found, lock.address());
+    all_is_charged(stats, 1);
+    assert_eq!((stats.contended, stats.timeouts, stats.sites[0].timeouts), (1, 1, 1));
+    assert_eq!(stats.holders[0].acquired_at, FIRST as u64);
+    assert!(stats.holders[0].caused_ns >= 2_900_000);
+    assert_eq!(stats.handover_ns, 0);
+}
+
+#[test]
+fn readers_that_a_writer_waits_for_are_its_holders() {
+    recording!(Reading: directory, recorder);
+    #[repr(C, align(8))]
+    struct Both(AtomicU32, AtomicU32);
+    let both = Both(AtomicU32::new(0), AtomicU32::new(0));
+    let address = (&raw const both).addr();
+    let reader = || LockRef { writers: Some(&both.1), kind: LockKind::RwReaders, ..at(&both.0, address) };
+    let writer = || LockRef { kind: LockKind::RwWriters, ..at(&both.1, address + LockKind::WRITERS) };
+    let stage = Barrier::new(3);
+    thread::scope(|scope| {
+        for place in [FIRST, SECOND] {
+            let stage = &stage;
+            scope.spawn(move || {
+                recorder.acquired(reader(), place);
+                stage.wait();
+                stage.wait();
+                if place == SECOND {
+                    sleep();
+                }
+                recorder.released(reader(), here());
+                stage.wait();
+            });
+        }
+        stage.wait();
+        let wait = recorder.wait_begin(writer(), here());
+        stage.wait();
+        stage.wait();
+        recorder.acquired_after_wait(writer(), wait, 0x3000);
+        // And a reader for the writer.
+        scope.spawn(|| {
+            let wait = recorder.wait_begin(reader(), here());
+            stage.wait();
+            stage.wait();
+            recorder.acquired_after_wait(reader(), wait, FIRST);
+            recorder.released(reader(), here());
+        });
+        let stage = &stage;
+        scope.spawn(move || {
+            stage.wait();
+            stage.wait();
+        });
+        stage.wait();
+        sleep();
+        recorder.released(writer(), here());
+        stage.wait();
+    });
+    let found = snapshot(directory.path());
+    let (readers, writers) = (of(&found, address), of(&found, address + 4));
+    assert_eq!((readers.contended, writers.contended), (1, 1));
+    // How it is shared between the two depends on who let go first.
+    assert!(readers.holders.iter().map(|h| h.caused_ns).sum::<u64>() >= 2_900_000);
+    let [writes] = &writers.holders[..] else { panic!("one writer: {writers:?}") };
+    assert!(writes.acquired_at == 0x3000 && writes.caused_ns >= 2_900_000);
+    let caused: u64 = readers.holders.iter().chain(&writers.holders).map(|h| h.caused_ns).sum();
+    let waited = readers.wait_total_ns + writers.wait_total_ns;
+    assert!(caused + writers.handover_ns <= waited + 1000, "{caused} of {waited}");
+}
+
+/// Whatever threads do, nothing is charged twice, and all of it once somebody has settled it.
+#[test]
+fn the_account_is_settled_when_all_is_over() {
+    recording!(Settled: directory, recorder);
+    let lock = Lock::default();
+    let real = std::sync::Mutex::new(());
+    thread::scope(|scope| {
+        for thread in 0..4usize {
+            let (lock, real) = (&lock, &real);
+            scope.spawn(move || {
+                for round in 0..20_000 {
+                    let guard = match real.try_lock() {
+                        Ok(guard) => {
+                            recorder.acquired(lock.seen(), FIRST + thread);
+                            guard
+                        }
+                        Err(_) => {
+                            let wait = recorder.wait_begin(lock.seen(), here());
+                            if round % 16 == 0 {
+                                thread::yield_now();
+                                recorder.abandoned_wait(lock.seen(), wait);
+                                continue;
+                            }
+                            let guard = real.lock().expect("no panic");
+                            recorder.acquired_after_wait(lock.seen(), wait, FIRST + thread);
+                            guard
+                        }
+                    };
+                    if round % 64 == 0 {
+                        thread::yield_now();
+                    }
+                    recorder.released(lock.seen(), here());
+                    drop(guard);
+                }
+            });
+        }
+    });
+    // Whoever comes last settles what is left.
+    pair::<Settled>(lock.seen());
+    let found = snapshot(directory.path());
+    let stats = of(&found, lock.address());
+    all_is_charged(stats, stats.contended + stats.waited_holds);
+    assert!(stats.holders.iter().map(|holder| holder.holds).sum::<u64>() == stats.waited_holds);
+    assert_eq!(stats.hold.of + stats.waited_holds, stats.acquisitions);
+}
+
+#[test]
+fn holds_are_sampled_whatever_the_rhythm() {
+    recording!(Rhythm: directory, recorder);
+    // As many locks as acquisitions there are to a sample: in turn, each would be met never or always.
+    let locks: Vec<Lock> = (0..layout::SAMPLE_ONE_IN).map(|_| Lock::default()).collect();
+    const ROUNDS: u64 = 20_000;
+    for _ in 0..ROUNDS {
+        for lock in &locks {
+            pair::<Rhythm>(lock.seen());
+        }
+    }
+    recorder.finish();
+    let found = snapshot(directory.path());
+    let expected = ROUNDS as f64 / f64::from(found.sample_one_in);
+    for lock in &locks {
+        let hold = of(&found, lock.address()).hold;
+        assert_eq!(hold.of, ROUNDS);
+        let picked = hold.samples as f64 - layout::FIRST_HOLDS as f64;
+        // Seven standard deviations; the chance is the same in each run.
+        assert!((picked - expected).abs() < 7.0 * expected.sqrt(), "{picked} of {expected}");
+        assert!(hold.error_ns.is_finite());
+    }
+}
+
+#[test]
+fn few_holds_are_all_timed() {
+    recording!(Few: directory, _, Options { plain_clock: true, ..SMALL });
+    let lock = Lock::default();
+    for _ in 0..layout::FIRST_HOLDS {
+        Few::recorder().acquired(lock.seen(), 0);
+        thread::sleep(Duration::from_millis(1));
+        Few::recorder().released(lock.seen(), NOWHERE);
+    }
+    let found = snapshot(directory.path());
+    let stats = of(&found, lock.address());
+    assert_eq!((stats.hold.samples, stats.hold.of, stats.hold.error_ns), (8, 8, 0.0));
+    // The sum is kept with seven digits.
+    assert!(stats.hold_total_ns >= 7_999_000, "{}", stats.hold_total_ns);
+    assert!(stats.hold_max_ns <= stats.hold_total_ns);
+}
+
+#[test]
+fn what_is_held_and_waited_for_now_is_said() {
+    recording!(Now: directory, recorder);
+    let (lock, other) = (Lock::default(), Lock::default());
+    recorder.acquired(lock.seen(), FIRST);
+    let place = CallSite { pc: SECOND, ..here() };
+    let wait = recorder.wait_begin(other.seen(), place);
+    let found = snapshot(directory.path());
+    let [thread] = &found.records[..] else { panic!("one thread: {:?}", found.records) };
+    // SAFETY: always succeeds.
+    let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    assert!(thread.lives && thread.tid == tid && thread.contended == 1);
+    let waits = thread.waits.as_ref().expect("it waits");
+    assert_eq!((waits.address, waits.stack[0]), (other.address() as u64, SECOND as u64));
+    let [hold] = &thread.holds[..] else { panic!("it holds one lock") };
+    assert_eq!((hold.address, hold.acquired_at), (lock.address() as u64, FIRST as u64));
+    assert!(hold.since_ns.is_some_and(|since| since <= waits.since_ns));
+    assert!(of(&found, other.address()).holders.is_empty(), "nobody has it");
+    drop(wait);
+    recorder.released(lock.seen(), NOWHERE);
+    let found = snapshot(directory.path());
+    assert!(found.records[0].waits.is_none() && found.records[0].holds.is_empty());
+}
+
+#[test]
+fn a_hold_that_goes_on_is_charged_so_far() {
+    recording!(GoingOn: directory, recorder);
+    let lock = Lock::default();
+    let stage = Barrier::new(2);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            recorder.acquired(lock.seen(), FIRST);
+            stage.wait();
+            stage.wait();
+            recorder.released(lock.seen(), here());
+            stage.wait();
+        });
+        stage.wait();
+        let wait = recorder.wait_begin(lock.seen(), here());
+        let file = only_file(directory.path());
+        let found = poundlock_statfile::read(&file, now() + 5_000_000_000).expect("a good file");
+        let stats = of(&found, lock.address());
+        let [holder] = &stats.holders[..] else { panic!("one holder: {stats:?}") };
+        assert_eq!((holder.acquired_at, holder.holds, stats.waited_holds), (FIRST as u64, 0, 0));
+        assert!(holder.caused_ns >= 4_900_000_000, "{holder:?}");
+        all_is_charged(stats, 1);
+        stage.wait();
+        stage.wait();
+        recorder.acquired_after_wait(lock.seen(), wait, SECOND);
+        recorder.released(lock.seen(), here());
+    });
+    let found = snapshot(directory.path());
+    let stats = of(&found, lock.address());
+    assert_eq!((stats.holders.len(), stats.holders[0].holds), (1, 1));
+    all_is_charged(stats, 1);
+}
