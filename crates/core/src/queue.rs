@@ -87,9 +87,6 @@ const HEAD: usize = 3;
 const GRANTED: usize = 4;
 const STOLEN: usize = 5;
 const KEPT: usize = 6;
-/// For how long a turn is left to the thread that was granted it, but has not claimed it: 256ths of a spin
-/// budget. That is a few transfers of a cache line.
-const A_MOMENT: u32 = 128;
 /// In a place word: of a side's queue.
 const LOCAL: usize = 8;
 
@@ -263,6 +260,16 @@ struct Told {
     since: usize,
 }
 
+/// For how long a thread spins in the queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Spins {
+    /// Spin budgets.
+    pub budgets: u32,
+    /// For how long it then leaves a turn to the thread in front, which was granted it and has not claimed it,
+    /// before it steals it: 256ths of a budget.
+    pub moment: u32,
+}
+
 /// Which turn the front passes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
@@ -306,16 +313,16 @@ impl<'a, P: Platform> Queue<'a, P> {
     /// Queues up and spins until it is this thread's turn, or until so many spin budgets are used up, or the
     /// one in front is found to have no CPU because this thread has it. Looks at the one in front at the end
     /// of each.
-    pub fn enter(&self, budgets: u32) -> Turn {
+    pub fn enter(&self, spins: Spins) -> Turn {
         match self.side() {
-            Some(side) => self.enter_by(side, budgets),
-            None => self.enter_alone(budgets),
+            Some(side) => self.enter_by(side, spins),
+            None => self.enter_alone(spins),
         }
     }
 
     /// At a node of the thread's own.
-    fn enter_alone(&self, budgets: u32) -> Turn {
-        match self.enter_at(self.take(), 0, budgets) {
+    fn enter_alone(&self, spins: Spins) -> Turn {
+        match self.enter_at(self.take(), 0, spins) {
             Turn::Head(place) => Turn::Head(Front { place, local: None }),
             Turn::Granted(place) => Turn::Granted(Front { place, local: None }),
             Turn::Left | Turn::Refused => Turn::Left,
@@ -323,12 +330,12 @@ impl<'a, P: Platform> Queue<'a, P> {
     }
 
     /// In the queue of the side, and then at its place.
-    fn enter_by(&self, side: Place, budgets: u32) -> Turn {
+    fn enter_by(&self, side: Place, spins: Spins) -> Turn {
         let local = self.local(side);
         // A place that the thread had left may be another side's.
         let side_of = |own: Place| Place(own.get::<P>().side.load(Relaxed));
-        let own = match local.enter_at(local.take(), side.raw(), budgets) {
-            Turn::Refused => return self.enter_alone(budgets),
+        let own = match local.enter_at(local.take(), side.raw(), spins) {
+            Turn::Refused => return self.enter_alone(spins),
             Turn::Left => return Turn::Left,
             Turn::Granted(own) => return Turn::Granted(Front { place: side_of(own), local: Some(own) }),
             Turn::Head(own) => own,
@@ -336,7 +343,7 @@ impl<'a, P: Platform> Queue<'a, P> {
         let side = side_of(own);
         let local = self.local(side);
         let front = Front { place: side, local: Some(own) };
-        let turn = self.enter_at(self.take_side(side), 0, budgets);
+        let turn = self.enter_at(self.take_side(side), 0, spins);
         match turn {
             Turn::Head(_) => return Turn::Head(front),
             Turn::Granted(place) if place == side => return Turn::Granted(front),
@@ -346,13 +353,13 @@ impl<'a, P: Platform> Queue<'a, P> {
         match turn {
             // Stolen from another.
             Turn::Granted(place) => Turn::Granted(Front { place, local: None }),
-            Turn::Refused => self.enter_alone(budgets),
+            Turn::Refused => self.enter_alone(spins),
             _ => Turn::Left,
         }
     }
 
     /// Waits at the node that was taken for this queue; `Refused` if none was. `side`: whose queue it is.
-    fn enter_at(&self, taken: Option<(Place, Option<usize>)>, side: u32, budgets: u32) -> Turn<Place> {
+    fn enter_at(&self, taken: Option<(Place, Option<usize>)>, side: u32, spins: Spins) -> Turn<Place> {
         let Some((place, back)) = taken else { return Turn::Refused };
         let node = place.get::<P>();
         node.tag.store(P::tag(), Relaxed);
@@ -385,14 +392,14 @@ impl<'a, P: Platform> Queue<'a, P> {
                 }
             }
         }
-        for _ in 0..budgets {
+        for _ in 0..spins.budgets {
             if let Some(turn) = self.spin(place, used, 256) {
                 return turn;
             }
             // The one in front was left alone so far: to look at its line costs both.
             if self.unclaimed(place).is_some() {
                 // It was granted its turn just now, or has no CPU.
-                if let Some(turn) = self.spin(place, used, A_MOMENT) {
+                if let Some(turn) = self.spin(place, used, spins.moment) {
                     return turn;
                 }
                 if let Some(stolen) = self.steal(place) {

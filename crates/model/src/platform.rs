@@ -46,9 +46,8 @@ impl Spin for Turns {
     }
 
     fn cut(&mut self, of_256: u32) {
-        // Less than a quarter of so few turns is none, as for a moment in which nothing else happens. What is
-        // meant to last does.
-        if of_256 < 64 {
+        // A part of so few turns is all of them.
+        if of_256 == 0 {
             self.0 = 0;
         }
     }
@@ -108,6 +107,7 @@ const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize, grants:
             batch: [u32::MAX, 0],
             budgets: [1, 1],
             budgets_of_the_woken: 1,
+            moment: 0,
             cpus: 2,
         },
         adaptive: adaptive::Tuning { handoff_after, bypasses_before_wake },

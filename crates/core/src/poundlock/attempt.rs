@@ -9,7 +9,7 @@ use super::{
 use crate::events::{Event, count};
 use crate::node::{NodeId, state};
 use crate::platform::{Atomic, Platform, Until};
-use crate::queue::{Front, Pass, Turn};
+use crate::queue::{Front, Pass, Spins, Turn};
 use crate::waiting::{Failure, Parked, Patience, may_run, park};
 
 /// A waiter that is awake, and what it may do to the mutex.
@@ -156,7 +156,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         if let Some(index) = P::current() {
             P::record(index).own.crowded.store(crowded.into(), Relaxed);
         }
-        let Bounds { budgets, budgets_of_the_woken, .. } = W::bounds();
+        let Bounds { budgets, budgets_of_the_woken, moment, .. } = W::bounds();
         let mut budgets = budgets[usize::from(crowded)];
         if !self.is_endless() {
             // It would miss its deadline by that.
@@ -166,7 +166,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
             // A wake-up in vain costs more.
             budgets = budgets.max(budgets_of_the_woken);
         }
-        match queue.enter(budgets) {
+        match queue.enter(Spins { budgets, moment }) {
             Turn::Left | Turn::Refused => Queued::Left,
             Turn::Granted(front) => {
                 self.keep(front);

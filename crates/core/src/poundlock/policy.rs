@@ -30,6 +30,8 @@ pub struct Bounds {
     pub budgets: [u32; 2],
     /// How many spin budgets a sleeper that was woken spends in the queue, at least.
     pub budgets_of_the_woken: u32,
+    /// [`Spins::moment`](crate::queue::Spins::moment).
+    pub moment: u32,
 }
 
 /// A way to wait. It acts on the mutex through an [`Attempt`]; each function takes a bounded number of steps.
@@ -89,6 +91,8 @@ pub struct Tuning {
     pub budgets: [u32; 2],
     /// [`Bounds::budgets_of_the_woken`].
     pub budgets_of_the_woken: u32,
+    /// [`Bounds::moment`].
+    pub moment: u32,
     /// With how many CPUs the mutex goes along the queue, at least; [`Policy::grants`].
     pub cpus: u32,
     /// How often a newcomer looks at a mutex without waiters before it queues up.
@@ -137,6 +141,9 @@ impl Tunable for Tuning {
         budgets: [16, 1],
         // Where sections last microseconds, one ends a little before its turn.
         budgets_of_the_woken: 4,
+        // Some ten microseconds: a few transfers of a cache line on the largest machines, so that no thread is
+        // robbed of its turn that has a CPU. With a quarter of it, threads of 512 CPUs are.
+        moment: 128,
         // An owner, a head, and one behind it.
         cpus: 3,
         // A critical section of a few dozen instructions is over by then, and its mutex changes hands by one
@@ -291,6 +298,7 @@ impl<P: Platform> Policy<P> for Learning {
             batch,
             budgets,
             budgets_of_the_woken,
+            moment,
             ..
         } = P::tuning();
         Bounds {
@@ -302,6 +310,7 @@ impl<P: Platform> Policy<P> for Learning {
             batch,
             budgets,
             budgets_of_the_woken,
+            moment,
         }
     }
 

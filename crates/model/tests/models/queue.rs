@@ -9,7 +9,7 @@ use loom::cell::UnsafeCell;
 use loom::thread::JoinHandle;
 use poundlock_core::Platform;
 use poundlock_core::platform::Atomic;
-use poundlock_core::queue::{Front, Pass, Queue, Turn};
+use poundlock_core::queue::{Front, Pass, Queue, Spins, Turn};
 use poundlock_core::record::PLACES;
 use poundlock_model::{Fault, Model, Operation, Report, Settings, U32, Usize, World, explore, queue_words};
 
@@ -87,7 +87,7 @@ impl Line {
 
     /// Queues up; if it has its turn, is inside as the owner. Where to pass it on from.
     pub(crate) fn enter(&self, world: &World) -> Option<Front> {
-        let front = match self.queue().enter(1) {
+        let front = match self.queue().enter(Spins { budgets: 1, moment: 0 }) {
             Turn::Left | Turn::Refused => {
                 world.reached(GAVE_UP);
                 return None;

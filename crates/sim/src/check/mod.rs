@@ -315,6 +315,7 @@ fn tunings(random: &mut fastrand::Rng) -> Tunings {
             batch: [random.u32(..=4_000), random.u32(..=1_000)],
             budgets: [random.u32(1..=3), 1],
             budgets_of_the_woken: random.u32(1..=4),
+            moment: [0, 32, 256][random.usize(..3)],
             cpus: [1, u32::MAX][random.usize(..2)],
         },
         adaptive: adaptive::Tuning { handoff_after, bypasses_before_wake },
