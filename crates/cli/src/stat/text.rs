@@ -145,7 +145,7 @@ impl Page {
         let all: Vec<&Class> = report.locks().collect();
         let (rows, what): (Vec<&Class>, _) = match &report.each {
             Some(each) => (each.iter().filter(|class| class.kind.is_acquired()).collect(), "lock"),
-            None => (all.clone(), "class of locks"),
+            None => (all.clone(), "class"),
         };
         let total: usize = match &report.each {
             Some(_) => all.iter().map(|class| class.figures.locks.max(1) as usize).sum(),
@@ -160,7 +160,8 @@ impl Page {
             let listed: u64 = rows[..shown].iter().map(|class| class.figures.wait_ns).sum();
             let more = counted((total - shown) as u64, &format!("more {what}"));
             let waited = duration(report.wait_ns().saturating_sub(listed));
-            let line = format!("and {more}, waited for {waited} in all (--top 0 shows them)");
+            let of = if report.each.is_some() { "" } else { " of locks" };
+            let line = format!("and {more}{of}, waited for {waited} in all (--top 0 shows them)");
             self.wrap("", &line);
         }
         if report.dropped_locks > 0 {
