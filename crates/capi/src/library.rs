@@ -45,7 +45,8 @@ fn linked_rseq() -> Option<(isize, u32)> {
             options(pure, readonly, nostack, preserves_flags),
         );
     }
-    if offset.is_null() || size.is_null() {
+    // What the linker took for 0 is 0, or where the library begins: ld makes a relocation of the GOT's entry.
+    if offset.is_null() || size.is_null() || offset.addr() == size.addr() {
         return None;
     }
     // SAFETY: glibc's constants of these types.

@@ -3,7 +3,7 @@
 extern crate std;
 
 use std::path::Path;
-use std::vec::Vec;
+use std::string::String;
 use std::{fs, println};
 
 const LOCKS: [&str; 8] = [
@@ -23,10 +23,13 @@ fn the_headers_name_files_that_exist() {
     let repository = core.join("../..");
     for lock in LOCKS {
         let text = fs::read_to_string(core.join("src").join(lock)).expect(lock);
-        let header: Vec<_> = text.lines().map_while(|line| line.strip_prefix("//!")).collect();
-        let last = header.len() - 3;
-        for (line, what) in header[last..].iter().zip([" Proof: ", " Models: ", " Stress: "]) {
-            let paths = line.strip_prefix(what).unwrap_or_else(|| panic!("{lock}: no{what}in {line}"));
+        let header: String = text.lines().map_while(|line| line.strip_prefix("//!")).collect();
+        let mut rest = header.as_str();
+        // From the end: each goes on until the next.
+        for what in [" Stress: ", " Models: ", " Proof: "] {
+            let (before, paths) =
+                rest.rsplit_once(what).unwrap_or_else(|| panic!("{lock}: no{what}in {rest}"));
+            rest = before;
             for path in paths.split(", ") {
                 println!("{lock}:{what}{path}");
                 assert!(repository.join(path).is_file(), "{lock}: there is no {path}");
