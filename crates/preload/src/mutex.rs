@@ -114,7 +114,7 @@ extern "C" fn lock_owned(object: &Mutex) -> c_int {
 /// Of the default lock, but not the default kind.
 #[inline(never)]
 #[unsafe(link_section = ".text.poundlock_lock_owned_any")]
-fn lock_owned_any(object: &Mutex) -> c_int {
+extern "C" fn lock_owned_any(object: &Mutex) -> c_int {
     lock_by(object, || object.poundlock().take())
 }
 
@@ -128,7 +128,7 @@ extern "C" fn unlock_owned(object: &Mutex) -> c_int {
 /// Of the default lock, but not the default kind.
 #[inline(never)]
 #[unsafe(link_section = ".text.poundlock_unlock_owned_any")]
-fn unlock_owned_any(object: &Mutex) -> c_int {
+extern "C" fn unlock_owned_any(object: &Mutex) -> c_int {
     unlock_by(object, || match object.poundlock().unlock_fast() {
         Ok(()) => 0,
         Err(why) => unlock_contended(object, why),
@@ -220,7 +220,7 @@ extern "C" fn try_lock_unusual(object: &Mutex) -> c_int {
 
 #[inline(never)]
 #[unsafe(link_section = ".text.poundlock_lock_any")]
-fn lock_any(object: &Mutex) -> c_int {
+extern "C" fn lock_any(object: &Mutex) -> c_int {
     let plain = object.is_plain();
     match mode::fast() {
         Some(Sort::Poundlock) if !plain => lock_owned_any(object),
@@ -238,7 +238,7 @@ fn lock_any(object: &Mutex) -> c_int {
 
 #[inline(never)]
 #[unsafe(link_section = ".text.poundlock_unlock_any")]
-fn unlock_any(object: &Mutex) -> c_int {
+extern "C" fn unlock_any(object: &Mutex) -> c_int {
     let plain = object.is_plain();
     match mode::fast() {
         Some(Sort::Poundlock) if !plain => unlock_owned_any(object),
@@ -257,22 +257,22 @@ fn unlock_any(object: &Mutex) -> c_int {
 }
 
 #[inline(never)]
-fn lock_owned_adaptive(object: &Mutex) -> c_int {
+extern "C" fn lock_owned_adaptive(object: &Mutex) -> c_int {
     lock_by(object, || object.raw.take())
 }
 
 #[inline(never)]
-fn lock_owned_handoff(object: &Mutex) -> c_int {
+extern "C" fn lock_owned_handoff(object: &Mutex) -> c_int {
     lock_by(object, || object.handoff().take())
 }
 
 #[inline(never)]
-fn unlock_owned_adaptive(object: &Mutex) -> c_int {
+extern "C" fn unlock_owned_adaptive(object: &Mutex) -> c_int {
     unlock_by(object, || if object.raw.unlock_fast() { 0 } else { unlock_adaptive(object) })
 }
 
 #[inline(never)]
-fn unlock_owned_handoff(object: &Mutex) -> c_int {
+extern "C" fn unlock_owned_handoff(object: &Mutex) -> c_int {
     unlock_by(object, || if object.handoff().unlock_fast() { 0 } else { unlock_handoff(object) })
 }
 
@@ -300,12 +300,13 @@ pub(crate) extern "C" fn pthread_mutex_destroy(object: &Mutex) -> c_int {
     result
 }
 
-// What the fast paths go on with by a jump, so that they need no stack frame. A result that the compiler
-// knows would make a call of the jump.
+// What the fast paths go on with by a jump, so that they need no stack frame, and the caller's place is
+// found. A result that the compiler knows would make a call of the jump; so would a function that may unwind,
+// as those of C may not.
 
 #[cold]
 #[inline(never)]
-fn lock_contended(object: &Mutex) -> c_int {
+extern "C" fn lock_contended(object: &Mutex) -> c_int {
     object.poundlock().lock_contended();
     black_box(0)
 }
@@ -318,21 +319,21 @@ fn try_lock_contended() -> c_int {
 
 #[cold]
 #[inline(never)]
-fn lock_adaptive(object: &Mutex) -> c_int {
+extern "C" fn lock_adaptive(object: &Mutex) -> c_int {
     object.raw.lock_contended::<Chosen>();
     black_box(0)
 }
 
 #[cold]
 #[inline(never)]
-fn lock_handoff(object: &Mutex) -> c_int {
+extern "C" fn lock_handoff(object: &Mutex) -> c_int {
     object.handoff().lock_contended::<Chosen>();
     black_box(0)
 }
 
 #[cold]
 #[inline(never)]
-fn lock_owned_contended(object: &Mutex) -> c_int {
+extern "C" fn lock_owned_contended(object: &Mutex) -> c_int {
     match mode::sort() {
         Sort::Poundlock => object.poundlock().lock_contended(),
         Sort::Handoff => object.handoff().lock_contended::<Chosen>(),
@@ -344,28 +345,28 @@ fn lock_owned_contended(object: &Mutex) -> c_int {
 
 #[cold]
 #[inline(never)]
-fn unlock_handoff(object: &Mutex) -> c_int {
+extern "C" fn unlock_handoff(object: &Mutex) -> c_int {
     object.handoff().unlock_contended();
     black_box(0)
 }
 
 #[cold]
 #[inline(never)]
-fn unlock_contended(object: &Mutex, why: Contended) -> c_int {
+extern "C" fn unlock_contended(object: &Mutex, why: Contended) -> c_int {
     object.poundlock().unlock_contended(why);
     black_box(0)
 }
 
 #[cold]
 #[inline(never)]
-fn unlock_adaptive(object: &Mutex) -> c_int {
+extern "C" fn unlock_adaptive(object: &Mutex) -> c_int {
     object.raw.unlock_contended::<Chosen>();
     black_box(0)
 }
 
 /// Apart: it needs a stack frame.
 #[inline(never)]
-fn try_lock_handoff(object: &Mutex) -> c_int {
+extern "C" fn try_lock_handoff(object: &Mutex) -> c_int {
     if object.handoff().try_lock() { 0 } else { EBUSY }
 }
 

@@ -111,16 +111,18 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
         |kind: &'static str, text: String| Some(Finding { kind, text, line: line.clone(), share: lost });
     let costs = format!("{} of the time is lost for {name}", percent(lost));
     let seen = Seen::of(report, class);
-    if seen.waiting.samples >= LOOKS {
-        let share = |ns: u64| ratio(ns, seen.waiting.ns);
+    let known = seen.waiting.samples >= LOOKS;
+    let share = |ns: u64| ratio(ns, seen.waiting.ns);
+    let ready = if known { share(seen.ready_ns) } else { 0.0 };
+    if known {
         // Ready for want of a CPU that other programs have is not this one's doing.
-        if share(seen.ready_ns) >= SEEN && crowded(report) {
+        if ready >= SEEN && crowded(report) {
             return finding(
                 "preempted",
                 format!(
                     "{costs}: for {} of the wait its holder was ready without a CPU; more threads run than there \
                      are CPUs, so start fewer or keep the section{at} short",
-                    percent(share(seen.ready_ns))
+                    percent(ready)
                 ),
             );
         }
@@ -164,7 +166,8 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
             );
         }
     }
-    if ratio(figures.handover_ns, figures.wait_ns) >= MOST && held < LONG_NS {
+    let sleeps = class.kind != LockKind::Spinlock;
+    if sleeps && ratio(figures.handover_ns, figures.wait_ns) >= MOST && held < LONG_NS {
         return finding(
             "convoy",
             format!(
@@ -176,7 +179,8 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
             ),
         );
     }
-    if held >= LONG_NS && ratio(caused, figures.wait_ns) >= MOST {
+    // A hold is not long for being ready without a CPU.
+    if held >= LONG_NS && ratio(caused, figures.wait_ns) - ready >= MOST {
         return finding(
             "too_long",
             format!(
