@@ -352,7 +352,7 @@ extern "C" fn unlock_handoff(object: &Mutex) -> c_int {
 
 #[cold]
 #[inline(never)]
-extern "C" fn unlock_contended(object: &Mutex, why: Contended) -> c_int {
+fn unlock_contended(object: &Mutex, why: Contended) -> c_int {
     object.poundlock().unlock_contended(why);
     black_box(0)
 }
