@@ -13,7 +13,7 @@ mod json;
 mod names;
 mod page;
 mod report;
-#[allow(dead_code, unused_imports)]
+#[allow(dead_code, unused_imports, reason = "a test includes it as well, and has it watch one process")]
 mod sampler;
 mod session;
 mod stacks;
