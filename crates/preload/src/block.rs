@@ -316,8 +316,9 @@ const fn waits(operation: c_int) -> bool {
     )
 }
 
-/// Whether the code at this address is this library's: its own locks' waits are counted as theirs.
-fn is_ours(pc: usize) -> bool {
+/// Whether the code at this address is this library's: what it waits for, for locks or arrays of its own, is
+/// not the program's.
+pub(crate) fn is_ours(pc: usize) -> bool {
     unsafe extern "C" {
         static __ehdr_start: u8;
         static _end: u8;

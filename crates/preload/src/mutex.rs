@@ -13,7 +13,7 @@ use crate::entry::{alias, export, with_call_site};
 use crate::mode::{self, Chosen, Sort};
 use crate::object::{Kind, Mutex};
 use crate::stat::{self, CallSite, LockKind};
-use crate::{abi, real};
+use crate::{abi, block, real};
 
 /// What a lock call is willing to do if the mutex is held. A time may turn out to be invalid only if it is
 /// needed.
@@ -459,7 +459,7 @@ extern "C" fn init(
             object.simplify();
         }
     }
-    if mode.counted() {
+    if mode.counted() && !block::is_ours(address) {
         let site = CallSite { pc: address, sp: stack };
         if object.kind() == Kind::Foreign {
             stat::created_at(core::ptr::from_ref(object).addr(), object.foreign_kind(), site);
@@ -477,7 +477,7 @@ pub(crate) fn lock_checked(object: &Mutex, patience: Patience, site: CallSite) -
     let mode = mode::get();
     let kind = object.kind();
     if kind == Kind::Foreign {
-        if !mode.counted() {
+        if !mode.counted() || block::is_ours(site.pc) {
             return glibc_lock(object, patience);
         }
         return stat::acquire(
@@ -604,7 +604,7 @@ pub(crate) fn unlock_checked(object: &Mutex, site: CallSite) -> c_int {
     }
     let mode = mode::get();
     if object.kind() == Kind::Foreign {
-        if mode.counted() && object.is_outermost_foreign() {
+        if mode.counted() && !block::is_ours(site.pc) && object.is_outermost_foreign() {
             stat::RECORDER.released(object.counted_foreign(), site);
         }
         // SAFETY: the caller's mutex.
