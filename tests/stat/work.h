@@ -18,7 +18,7 @@ static void *thread_main(void *number)
     return NULL;
 }
 
-/* Runs `work` in so many threads. */
+/* Runs `work` in that many threads. */
 static inline void run_threads(int threads, void (*work)(int))
 {
     pthread_t thread[MOST_THREADS];

@@ -74,7 +74,7 @@ pub(crate) struct Args {
     /// Leave out the first seconds: what the program does to start
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     delay: Option<Duration>,
-    /// Measure for so many seconds and report then; the program goes on
+    /// Measure for S seconds and report then; the program goes on
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     r#for: Option<Duration>,
     /// Report on the running program as often; so does SIGUSR2, sent to this command

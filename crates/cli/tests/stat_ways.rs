@@ -319,7 +319,7 @@ fn a_deadlock_opens_the_report() {
         running.wait_for_output("stuck", LIMIT);
         let child = only_child(running.id());
         until("main waits as well", || {
-            // All its threads are asleep, main in a futex call rather than in a nap.
+            // All its threads are asleep, main in a futex call rather than in nanosleep().
             let call = std::fs::read_to_string(format!("/proc/{child}/syscall")).unwrap_or_default();
             call.starts_with(&format!("{} ", libc::SYS_futex))
         });

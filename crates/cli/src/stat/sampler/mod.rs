@@ -29,7 +29,7 @@ use watch::{Random, Watch};
 const PAUSE_NS: (u64, u64) = (4_000_000, 200_000_000);
 /// A look is followed by a pause of as many times its CPU time,
 const LOOK_SHARE: u64 = 150;
-/// and a search for processes and threads by so many.
+/// and a search for processes and threads by this many.
 const SEARCH_SHARE: u64 = 300;
 /// The pauses between searches begin with the first of these and grow to the second: at its start a program
 /// makes its threads.
