@@ -574,18 +574,19 @@ impl<'a, P: Platform> Queue<'a, P> {
         front.local.filter(|_| self.turns(front) > 1).map_or(0, Self::lasts_at)
     }
 
-    /// Begins to measure [`Queue::lasts`] anew.
-    pub fn restart(&self, front: Front) {
-        front.place.get::<P>().since.store(P::now() as usize, Relaxed);
+    /// Begins to measure [`Queue::lasts`] anew, in that many nanoseconds.
+    pub fn restart(&self, front: Front, after: usize) {
+        front.place.get::<P>().since.store((P::now() as usize).wrapping_add(after), Relaxed);
     }
 
-    /// How long ago that was, in nanoseconds.
+    /// How long ago that was, in nanoseconds; 0 until then.
     pub fn lasts(&self, front: Front) -> usize {
         Self::lasts_at(front.place)
     }
 
     fn lasts_at(place: Place) -> usize {
-        (P::now() as usize).wrapping_sub(place.get::<P>().since.load(Relaxed))
+        let lasts = (P::now() as usize).wrapping_sub(place.get::<P>().since.load(Relaxed));
+        lasts.cast_signed().max(0).cast_unsigned()
     }
 
     /// The front passes its turn on, and leaves. False if there is nobody to pass it to: then the queue is

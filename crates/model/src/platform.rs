@@ -104,6 +104,7 @@ const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize, grants:
             longest_interval: 1,
             grants_before_release: grants,
             looks_after: 0,
+            calls_apart: 0,
             batch: [u32::MAX, 0],
             budgets: [1, 1],
             budgets_of_the_woken: 1,

@@ -447,13 +447,18 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     /// head, and then the mutex is as it is without a queue.
     fn pass_on(&self, front: Front) -> bool {
         let queue = self.queue();
-        let Bounds { grants_before_release, looks_after, batch, .. } = W::bounds();
+        let Bounds { grants_before_release, looks_after, calls_apart, batch, .. } = W::bounds();
         let grants = queue.grants(front) + 1;
         let mut ends = grants >= grants_before_release;
         let mut sleeper = None;
         if !ends && grants.is_multiple_of(OWNERS_A_LOOK) && queue.lasts(front) >= looks_after as usize {
-            queue.restart(front);
+            queue.restart(front, 0);
             (sleeper, ends) = self.relieve();
+            // Where the lines of the list and of its lock are far away, or many threads want that lock.
+            let apart = queue.lasts(front).saturating_mul(calls_apart as usize);
+            if apart > looks_after as usize {
+                queue.restart(front, apart - looks_after as usize);
+            }
         }
         let turns = queue.turns(front);
         let looks = turns.is_multiple_of(OWNERS_A_LOOK) || turns < OWNERS_A_LOOK && turns.is_power_of_two();

@@ -23,6 +23,8 @@ pub struct Bounds {
     pub grants_before_release: u32,
     /// After how many nanoseconds of grants an owner calls a sleeper, if there is one.
     pub looks_after: u32,
+    /// And after how many times what the last call took.
+    pub calls_apart: u32,
     /// For how many nanoseconds, about, owners of one memory node come one after the other while threads of
     /// others wait; and the same of a mutex that [is crowded](Policy::is_crowded).
     pub batch: [u32; 2],
@@ -85,6 +87,8 @@ pub struct Tuning {
     pub grants_before_release: u32,
     /// [`Bounds::looks_after`].
     pub looks_after: u32,
+    /// [`Bounds::calls_apart`].
+    pub calls_apart: u32,
     /// [`Bounds::batch`].
     pub batch: [u32; 2],
     /// [`Bounds::budgets`].
@@ -132,6 +136,7 @@ impl Tunable for Tuning {
         // At 33, sleepers wait so long for their turn that Jain's index over 100 ms is 0.8 with four times as
         // many threads as 120 CPUs.
         looks_after: 16_000,
+        calls_apart: 8,
         // Some sixty short sections, as in a cohort lock, so that one hand-over in sixty crosses the machine.
         // Where waiters sleep after one spin budget, the batches of three other nodes have to be over by then.
         batch: [20_000, 4_000],
@@ -295,6 +300,7 @@ impl<P: Platform> Policy<P> for Learning {
             bypasses_before_wake,
             grants_before_release,
             looks_after,
+            calls_apart,
             batch,
             budgets,
             budgets_of_the_woken,
@@ -307,6 +313,7 @@ impl<P: Platform> Policy<P> for Learning {
             bypasses_before_wake,
             grants_before_release,
             looks_after,
+            calls_apart,
             batch,
             budgets,
             budgets_of_the_woken,

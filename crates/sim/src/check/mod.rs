@@ -312,6 +312,7 @@ fn tunings(random: &mut fastrand::Rng) -> Tunings {
             longest_interval: random.u32(1..=6),
             grants_before_release: random.u32(1..=4),
             looks_after: random.u32(..=2_000),
+            calls_apart: random.u32(..=16),
             batch: [random.u32(..=4_000), random.u32(..=1_000)],
             budgets: [random.u32(1..=3), 1],
             budgets_of_the_woken: random.u32(1..=4),
