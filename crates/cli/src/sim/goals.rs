@@ -96,6 +96,15 @@ pub(super) struct Found {
     pub(super) points: usize,
 }
 
+/// What bounds a machine's throughput where there is a CPU for each thread: geometric means of the queue lock's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Bounds {
+    /// Of a lock whose changes of the owner take no time.
+    pub(super) free_changes: f64,
+    /// Of the best other lock at each point.
+    pub(super) best_other: f64,
+}
+
 /// Ours and theirs at a point; without theirs, ours is the figure.
 struct Pair {
     at: Point,
@@ -119,14 +128,18 @@ enum Of {
     Mean,
 }
 
+fn geometric_mean(figures: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = figures.fold((0.0, 0.0), |(sum, count), figure| (sum + figure.ln(), count + 1.0));
+    f64::exp(sum / count)
+}
+
 fn goal(about: impl Into<String>, limit: Limit, of: Of, pairs: &[Pair]) -> Goal {
     let worse = |a: &&Pair, b: &&Pair| {
         let order = a.figure().total_cmp(&b.figure());
         if matches!(limit, Limit::AtMost(_)) { order.reverse() } else { order }
     };
     let found = pairs.iter().min_by(worse).map(|worst| {
-        let logs: f64 = pairs.iter().map(|pair| pair.figure().ln()).sum();
-        let mean = (logs / pairs.len() as f64).exp();
+        let mean = geometric_mean(pairs.iter().map(Pair::figure));
         let figure = match of {
             Of::Worst => worst.figure(),
             Of::Mean => mean,
@@ -172,6 +185,22 @@ impl Machine<'_> {
             theirs: Some((lock, self.rate(&seen[index + 1]))),
         };
         self.points(false).map(pair).collect()
+    }
+
+    /// What the goals of throughput can be held against, if the queue lock took part.
+    pub(super) fn bounds(&self) -> Option<Bounds> {
+        let queue = self.against(QUEUE);
+        let theirs = |pair: &Pair| pair.theirs.map_or(f64::NAN, |(_, theirs)| theirs);
+        let free = queue.iter().map(|pair| {
+            let Point { threads, critical_us, think_us } = pair.at;
+            let rate = (f64::from(threads) / (critical_us + think_us)).min(1.0 / critical_us);
+            1000.0 * rate / theirs(pair)
+        });
+        let best = queue.iter().zip(self.points(false)).map(|(pair, (_, seen))| {
+            seen[1..].iter().map(|other| self.rate(other)).fold(0.0, f64::max) / theirs(pair)
+        });
+        (!queue.is_empty())
+            .then(|| Bounds { free_changes: geometric_mean(free), best_other: geometric_mean(best) })
     }
 
     /// Throughput against its own with all CPUs, where threads are more.
@@ -306,14 +335,18 @@ mod tests {
 
     #[test]
     fn goals_follow_from_the_points() {
-        let goals = machine(vec![
+        let machine = machine(vec![
             (point(4, 1.0), vec![seen(90.0, 1.0), seen(100.0, 1.0), seen(10.0, 1.0)]),
             (point(8, 1.0), vec![seen(160.0, 1.0), seen(100.0, 1.0), seen(10.0, 1.0)]),
             (point(16, 1.0), vec![seen(120.0, 6.0), seen(10.0, 1.0), seen(150.0, 4.0)]),
-        ])
-        .goals();
+        ]);
+        let goals = machine.goals();
         let worst = found(&goals, "mcs's, worst");
         assert_eq!((worst.figure, worst.verdict, &*worst.at), (0.9, "missed", "4 threads, 1 / 10 us"));
+        // Four and eight threads a period of eleven microseconds, and a hundred thousand a second.
+        let bounds = machine.bounds().unwrap();
+        assert!((bounds.free_changes - 32f64.sqrt() / 1.1).abs() < 1e-9, "{bounds:?}");
+        assert!((bounds.best_other - 1.0).abs() < 1e-9, "{bounds:?}");
         let mean = found(&goals, "mcs's, geometric");
         assert!((mean.figure - 1.2).abs() < 1e-9 && mean.verdict == "reached", "{mean:?}");
         let own = found(&goals, "its own");

@@ -9,7 +9,7 @@ use poundlock_sim::experiment::{Experiment, Work};
 use poundlock_sim::model::Model;
 use serde::Serialize;
 
-use super::goals::{self, Goal, LONG, Point, Seen};
+use super::goals::{self, Bounds, Goal, LONG, Point, Seen};
 use super::ranges::Numbers;
 use super::sheet::Sheet;
 use super::{MS, US, counted, lock, machine, runs, shape, time, with_node};
@@ -77,6 +77,7 @@ struct OfMachine<'a> {
     cpus: usize,
     node: &'a str,
     targets: &'a [Goal],
+    of_mcs: Option<Bounds>,
     points: Vec<Row>,
 }
 
@@ -181,19 +182,27 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
             text += &(throughputs(&run).text() + "\n");
         }
         text += &(sheet(&args.ours, &goals).text() + "\n");
-        all.push((goals, cases, seen));
+        let bounds = run.bounds();
+        if let Some(Bounds { free_changes, best_other }) = bounds {
+            text += &format!(
+                "Geometric means of mcs's throughput: {free_changes:.2} if a change of the owner took no time, \
+                 {best_other:.2} of the best other lock at each point\n\n"
+            );
+        }
+        all.push((goals, bounds, cases, seen));
     }
     text += &verdict(args, all.iter().flat_map(|(goals, ..)| goals));
     let document = Document {
         seed: args.seed,
         simulated_ms: args.time,
         machines: (machines.iter().zip(&all))
-            .map(|(machine, (targets, cases, seen))| OfMachine {
+            .map(|(machine, (targets, bounds, cases, seen))| OfMachine {
                 machine: machine.name(),
                 sockets: machine.sockets(),
                 cpus: machine.cpus(),
                 node: machine.node_is(),
                 targets,
+                of_mcs: *bounds,
                 points: (cases.iter().zip(*seen))
                     .map(|(case, seen)| Row { lock: case.lock, point: case.point, figures: *seen })
                     .collect(),
