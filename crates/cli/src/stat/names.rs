@@ -98,6 +98,23 @@ impl Names {
         own.or(frames.first()).copied()
     }
 
+    /// The line to look at of a hold, and what happened there. Of one that was taken in a wrapper, of which the
+    /// caller is not known, it is where it ended.
+    pub(super) fn line_of_holder(
+        &self,
+        acquired: StackId,
+        released: StackId,
+    ) -> Option<(&'static str, FrameId)> {
+        let wrapper = |id: &FrameId| wraps(&self.frame_of(*id).function, &ACQUIRING);
+        let taken = self.line_of(acquired);
+        let ended = || self.line_of(released).filter(|id| !wrapper(id)).map(|id| ("let go of it", id));
+        taken
+            .filter(|id| !wrapper(id))
+            .map(|id| ("took it", id))
+            .or_else(ended)
+            .or_else(|| taken.or_else(|| self.line_of(released)).map(|id| ("took it", id)))
+    }
+
     /// The files of which frames of interest have functions and no lines.
     pub(super) fn modules_without_lines(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
@@ -165,9 +182,9 @@ fn without_arguments(function: &str) -> &str {
 }
 
 fn names_a_lock(word: &str) -> bool {
-    const WORDS: [&str; 14] = [
+    const WORDS: [&str; 15] = [
         "mtx", "lck", "rw", "spin", "sem", "cond", "crit", "cs", "thr", "thread", "sync", "latch", "rwl",
-        "cv",
+        "cv", "monitor",
     ];
     WORDS.contains(&word)
         || word.contains("mutex")
@@ -207,6 +224,7 @@ mod tests {
             "PR_NewLock",
             "rocksdb::port::Mutex::Mutex(bool)",
             "apr_thread_mutex_create",
+            "os::PlatformMonitor::PlatformMonitor()",
         ] {
             assert!(makes_locks(name), "{name}");
         }

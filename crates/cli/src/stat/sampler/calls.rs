@@ -1,5 +1,8 @@
 //! Names of the system calls that threads sleep in.
 
+/// What a wait for a futex is called that the file knows.
+pub(super) const FUTEX: &str = "futex";
+
 /// Pairs of number and name.
 macro_rules! calls {
     ($($name:ident)*) => { &[$((libc::$name, stringify!($name))),*] };
