@@ -28,8 +28,6 @@ use super::text::{counted, duration, percent};
 const SHOWN: usize = 3;
 /// A class that lost less than this share of the threads' time is nothing to change.
 const WORTH: f64 = 0.05;
-/// Below this share of the threads' time locks are not what the program waits for.
-const FALSE_ALARM: f64 = 0.02;
 /// An explanation explains at least this share of the waiting.
 const MOST: f64 = 0.4;
 /// A state of holders is worth a word from this share on, if enough looks say so.
@@ -252,7 +250,7 @@ fn storm(report: &Report, class: &Class) -> Option<Finding> {
 fn false_alarm(report: &Report) -> Option<Finding> {
     report.locks().next()?;
     let lost = ratio(report.wait_ns(), report.busy_ns);
-    if lost >= FALSE_ALARM {
+    if lost >= WORTH {
         return None;
     }
     let most = report.sampled.as_ref().filter(|sampled| sampled.total.busy_ns() > 0).and_then(|sampled| {
@@ -304,6 +302,7 @@ fn longest(report: &Report, what: &Sleep) -> String {
     let line = line(report, class);
     match class.origin {
         "taken" => format!(", most of all {}", class.name),
+        "initialised" => format!(", most of all for those made in {}, at {line}", class.name),
         _ => format!(", most of all for {}, at {line}", class.name),
     }
 }

@@ -9,7 +9,7 @@ use poundlock_statfile::LockKind;
 
 use super::class::{Class, HolderFigures, SiteFigures};
 use super::diagnosis::Finding;
-use super::names::{FrameId, Names, StackId};
+use super::names::{FrameId, Names, StackId, short};
 use super::report::{RanOn, Report, ratio, several_processes, side};
 use super::threads;
 use crate::output::quoted;
@@ -501,7 +501,7 @@ fn details(class: &Class) -> String {
 fn waits_at(report: &Report, class: &Class) -> String {
     let longest = class.figures.sites.iter().max_by_key(|(_, site)| site.wait_ns);
     match longest {
-        Some((&stack, _)) if report.share(&class.figures) >= SMALL => {
+        Some((&stack, _)) if report.share(&class.figures) >= SMALL && !class.figures.is_for_long() => {
             format!("; waits at {}", chain(&report.names, stack))
         }
         _ => String::new(),
@@ -550,7 +550,7 @@ fn chain(names: &Names, stack: StackId) -> String {
     let at = frames.iter().position(|&id| id == line).unwrap_or(0);
     let mut text = names.text(line).to_owned();
     // Of functions without names those that called them tell more.
-    let outer = frames[at + 1..].iter().map(|&id| names.frame_of(id).function.as_str());
+    let outer = frames[at + 1..].iter().map(|&id| short(&names.frame_of(id).function));
     let mut outer: Vec<&str> = outer.map(|name| if name.is_empty() { "?" } else { name }).collect();
     outer.dedup_by(|next, before| *next == "?" && *before == "?");
     let named = outer.iter().enumerate().filter(|(_, name)| **name != "?").map(|(at, _)| at + 1);
