@@ -357,12 +357,12 @@ fn a_lock_inside_templates_is_shown_at_the_programs_own_line() {
     assert_eq!(number(lock, "contended"), 1);
     let stack: Vec<&str> =
         lock["sites"][0]["stack"].as_array().expect("checked").iter().filter_map(Value::as_str).collect();
-    let own = stack.iter().position(|frame| frame.starts_with("app::Store<long>::put(long) ("));
+    let own = stack.iter().position(|frame| frame.starts_with("app::Store<long>::put ("));
     let own = own.unwrap_or_else(|| panic!("{stack:#?}"));
     assert!(stack[own].ends_with(&format!("program.cpp:{line})")), "{stack:#?}");
     assert!(own > 0, "what was inlined into it comes before it: {stack:#?}");
     // In the table it comes first.
-    assert!(table.contains(" in 1 wait, at app::Store<long>::put(long) ("), "{table}");
+    assert!(table.contains(" in 1 wait, at app::Store<long>::put ("), "{table}");
     assert!(!table.contains("lock_guard"), "{table}");
 }
 
