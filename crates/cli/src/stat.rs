@@ -20,7 +20,6 @@ mod stacks;
 mod symbols;
 mod text;
 mod threads;
-mod uncounted;
 mod variables;
 
 use std::ffi::OsStr;

@@ -128,6 +128,11 @@ impl Figures {
         self.holders.retain(|_, holder| holder.holds > 0);
     }
 
+    /// Whether a wait takes a second or more on average: for work, say.
+    pub(super) fn is_for_long(&self) -> bool {
+        self.wait_ns.checked_div(self.contended).is_some_and(|average| average >= 1_000_000_000)
+    }
+
     /// Whether nothing happened.
     pub(super) fn is_empty(&self) -> bool {
         self.acquisitions == 0 && self.contended == 0
@@ -145,7 +150,7 @@ impl SiteFigures {
 }
 
 impl HolderFigures {
-    fn add(&mut self, other: &HolderFigures) {
+    pub(super) fn add(&mut self, other: &HolderFigures) {
         self.holds = self.holds.saturating_add(other.holds);
         self.hold_ns = self.hold_ns.saturating_add(other.hold_ns);
         self.hold_max_ns = self.hold_max_ns.max(other.hold_max_ns);

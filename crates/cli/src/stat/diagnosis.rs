@@ -28,8 +28,6 @@ use super::text::{counted, duration, percent};
 const SHOWN: usize = 3;
 /// A class that lost less than this share of the threads' time is nothing to change.
 const WORTH: f64 = 0.05;
-/// Below this share of the threads' time locks are not what the program waits for.
-const FALSE_ALARM: f64 = 0.02;
 /// An explanation explains at least this share of the waiting.
 const MOST: f64 = 0.4;
 /// A state of holders is worth a word from this share on, if enough looks say so.
@@ -252,15 +250,15 @@ fn storm(report: &Report, class: &Class) -> Option<Finding> {
 fn false_alarm(report: &Report) -> Option<Finding> {
     report.locks().next()?;
     let lost = ratio(report.wait_ns(), report.busy_ns);
-    if lost >= FALSE_ALARM {
+    if lost >= WORTH {
         return None;
     }
-    let most = report.sampled.as_ref().filter(|sampled| sampled.total.lived_ns > 0).and_then(|sampled| {
+    let most = report.sampled.as_ref().filter(|sampled| sampled.total.busy_ns() > 0).and_then(|sampled| {
         let times = &sampled.total;
         let mut parts = vec![("running".to_owned(), times.running_ns)];
         parts.extend(times.ready_ns.map(|ns| ("ready without a CPU".to_owned(), ns)));
-        parts.push(("idle".to_owned(), times.idle_ns()));
-        parts.extend(times.asleep.iter().map(|(what, sum)| {
+        // Threads that wait for a request are not kept from anything.
+        parts.extend(times.asleep.iter().filter(|(what, _)| !what.is_for_events()).map(|(what, sum)| {
             let words = match what {
                 Sleep::Call(name) => format!("asleep in {name}()"),
                 Sleep::Condition => "waiting for condition variables".to_owned(),
@@ -271,21 +269,42 @@ fn false_alarm(report: &Report) -> Option<Finding> {
                 Sleep::Lock => "waiting for locks".to_owned(),
                 Sleep::OutsideCalls | Sleep::Hidden => "asleep".to_owned(),
             };
-            (words, sum.ns)
+            (words + &longest(report, what), sum.ns)
         }));
         let (what, ns) = parts.into_iter().max_by_key(|(_, ns)| *ns)?;
-        Some(format!("; most of it ({}) they were {what}", percent(ratio(ns, times.lived_ns))))
+        let share = percent(ratio(ns, times.busy_ns()).min(1.0));
+        Some(format!("; most of it ({share}) they were {what}"))
     });
     Some(Finding {
         kind: "false_alarm",
         text: format!(
-            "locks are not what this program waits for: {} of the threads' time{}",
+            "locks are not what this program waits for: they took {} of the time in which threads had something to \
+             do{}",
             percent(lost),
             most.unwrap_or_default()
         ),
         line: String::new(),
         share: lost,
     })
+}
+
+/// For what of a sort threads waited longest, those without work left out, and where.
+fn longest(report: &Report, what: &Sleep) -> String {
+    let kind = match what {
+        Sleep::Condition => LockKind::Condition,
+        Sleep::Barrier => LockKind::Barrier,
+        Sleep::Semaphore => LockKind::Semaphore,
+        Sleep::Call(name) if name == "futex" => LockKind::Futex,
+        _ => return String::new(),
+    };
+    let classes = report.others().filter(|class| class.kind == kind && !class.figures.is_for_long());
+    let Some(class) = classes.max_by_key(|class| class.figures.wait_ns) else { return String::new() };
+    let line = line(report, class);
+    match class.origin {
+        "taken" => format!(", most of all {}", class.name),
+        "initialised" => format!(", most of all for those made in {}, at {line}", class.name),
+        _ => format!(", most of all for {}, at {line}", class.name),
+    }
 }
 
 /// The line to change: where the holders took the lock for whom others waited longest; else where threads
@@ -295,7 +314,7 @@ fn line(report: &Report, class: &Class) -> String {
     let holders = figures.holders.iter().filter(|(_, holder)| holder.caused_ns > 0);
     let worst = holders.max_by_key(|(_, holder)| holder.caused_ns);
     let held = worst.and_then(|((acquired, released), _)| {
-        report.names.line_of(*acquired).or_else(|| report.names.line_of(*released))
+        report.names.line_of_holder(*acquired, *released).map(|(_, id)| id)
     });
     let waited = || {
         let longest = figures.sites.iter().max_by_key(|(_, site)| site.wait_ns);

@@ -243,10 +243,10 @@ fn leaves_figures(pid: u32, dir: &Path) -> bool {
     maps.contains(&*dir.to_string_lossy())
 }
 
-/// What a process is called.
+/// What a process is called: a program may be a link to one of another name.
 pub(super) fn name_of(pid: u32) -> String {
-    let exe = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    exe.file_name().unwrap_or(OsStr::new("?")).to_string_lossy().into_owned()
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    if name.is_empty() { "?".to_owned() } else { name.trim_end().to_owned() }
 }
 
 pub(super) fn is_alive(pid: u32) -> bool {

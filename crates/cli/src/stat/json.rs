@@ -15,7 +15,6 @@ use super::inside::Inside;
 use super::names::{NO_STACK, Names, StackId};
 use super::report::{Process, RanOn, Report, ratio};
 use super::sampler::Outcome;
-use super::uncounted::Uncounted;
 
 /// Of the document: it changes when something in it is taken away or gets another meaning.
 pub(super) const VERSION: u32 = 2;
@@ -67,8 +66,6 @@ struct Document<'a> {
     arrays: Vec<ArrayJson>,
     /// Whether there were more than there was room for.
     dropped_arrays: bool,
-    /// What is not among the `classes`.
-    uncounted: &'a Uncounted,
     /// The files that were mapped.
     modules: &'a BTreeSet<String>,
 }
@@ -363,7 +360,6 @@ fn document<'a>(
         durations: durations.collect(),
         arrays: report.arrays.json(),
         dropped_arrays: report.arrays.dropped,
-        uncounted: &report.uncounted,
         modules: &report.modules,
     }
 }

@@ -98,6 +98,23 @@ impl Names {
         own.or(frames.first()).copied()
     }
 
+    /// The line to look at of a hold, and what happened there. Of one that was taken in a wrapper, of which the
+    /// caller is not known, it is where it ended.
+    pub(super) fn line_of_holder(
+        &self,
+        acquired: StackId,
+        released: StackId,
+    ) -> Option<(&'static str, FrameId)> {
+        let wrapper = |id: &FrameId| wraps(&self.frame_of(*id).function, &ACQUIRING);
+        let taken = self.line_of(acquired);
+        let ended = || self.line_of(released).filter(|id| !wrapper(id)).map(|id| ("let go of it", id));
+        taken
+            .filter(|id| !wrapper(id))
+            .map(|id| ("took it", id))
+            .or_else(ended)
+            .or_else(|| taken.or_else(|| self.line_of(released)).map(|id| ("took it", id)))
+    }
+
     /// The files of which frames of interest have functions and no lines.
     pub(super) fn modules_without_lines(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
@@ -164,10 +181,28 @@ fn without_arguments(function: &str) -> &str {
     function.split(['(', ' ']).next().unwrap_or_default()
 }
 
+/// A function's name without its parameters and what it returns.
+pub(super) fn short(function: &str) -> &str {
+    if function.contains("operator") {
+        return function;
+    }
+    let (mut depth, mut start) = (0, 0);
+    for (at, c) in function.char_indices() {
+        match c {
+            '<' => depth += 1,
+            '>' => depth -= 1,
+            ' ' if depth == 0 => start = at + 1,
+            '(' if depth == 0 && !function[at..].starts_with("(anonymous") => return &function[start..at],
+            _ => {}
+        }
+    }
+    function
+}
+
 fn names_a_lock(word: &str) -> bool {
-    const WORDS: [&str; 14] = [
+    const WORDS: [&str; 15] = [
         "mtx", "lck", "rw", "spin", "sem", "cond", "crit", "cs", "thr", "thread", "sync", "latch", "rwl",
-        "cv",
+        "cv", "monitor",
     ];
     WORDS.contains(&word)
         || word.contains("mutex")
@@ -193,7 +228,7 @@ fn words(name: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ACQUIRING, makes_locks, makes_objects, wraps};
+    use super::{ACQUIRING, makes_locks, makes_objects, short, wraps};
 
     #[test]
     fn wrappers_are_known_by_their_names() {
@@ -207,6 +242,7 @@ mod tests {
             "PR_NewLock",
             "rocksdb::port::Mutex::Mutex(bool)",
             "apr_thread_mutex_create",
+            "os::PlatformMonitor::PlatformMonitor()",
         ] {
             assert!(makes_locks(name), "{name}");
         }
@@ -226,6 +262,22 @@ mod tests {
         }
         for name in ["queue_take", "block_enter", "wait_for_it", "waiter"] {
             assert!(!wraps(name, &ACQUIRING), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_short_without_parameters() {
+        for (function, name) in [
+            (
+                "app::Status app::Table::get<app::Block>(app::Slice const&, bool) const",
+                "app::Table::get<app::Block>",
+            ),
+            ("open_table(THD*, TABLE_LIST*)", "open_table"),
+            ("std::map<int, f(int)>::at(int)", "std::map<int, f(int)>::at"),
+            ("X::operator()(int)", "X::operator()(int)"),
+            ("main", "main"),
+        ] {
+            assert_eq!(short(function), name);
         }
     }
 }

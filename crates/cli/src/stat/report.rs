@@ -16,7 +16,6 @@ use super::json;
 use super::names::{Known, NO_STACK, Names};
 use super::sampler::Outcome;
 use super::symbols::{Space, Symbols, file_name};
-use super::uncounted::Uncounted;
 
 /// As many single locks are shown at most: the JSON has all.
 const MOST_SHOWN: usize = 100_000;
@@ -64,8 +63,6 @@ pub(super) struct Report {
     pub(super) events: Events,
     /// Semaphore arrays of ours.
     pub(super) arrays: Arrays,
-    /// What is not in the table.
-    pub(super) uncounted: Uncounted,
     /// Where the time of the threads went.
     pub(super) sampled: Option<Outcome>,
     /// The files that were mapped.
@@ -213,7 +210,6 @@ impl Report {
             inside,
             events: Events::new(snapshots),
             arrays: Arrays::new(snapshots),
-            uncounted: Uncounted::new(snapshots),
             modules: snapshots.iter().flat_map(|s| &s.modules).map(|module| module.path.clone()).collect(),
             classes,
             names,

@@ -16,6 +16,7 @@ use addr2line::Loader;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, SymbolKind, elf};
 use poundlock_statfile::{Module, Snapshot};
 
+use super::names::short;
 use super::variables::{Declared, Variables};
 
 /// Where distributions put debug information that they ship apart from the program.
@@ -161,14 +162,16 @@ impl Space<'_> {
                 let line = function.file.map(|file| self.symbols.line(&file, function.line));
                 let has_line = line.is_some();
                 let line = line.unwrap_or_else(|| format!("in {name}"));
-                let text = format!("{} ({line})", function.name);
+                let text = format!("{} ({line})", short(&function.name));
                 Frame { function: function.name, has_line, is_plumbing, ..frame(text, &name, in_program) }
             })
             .collect();
         if frames.is_empty() {
             let symbol = file.symbol(vaddr);
             let text = match symbol {
-                Some(symbol) => format!("{}+{:#x} (in {name})", symbol.name, vaddr + 1 - symbol.address),
+                Some(symbol) => {
+                    format!("{}+{:#x} (in {name})", short(&symbol.name), vaddr + 1 - symbol.address)
+                }
                 None => format!("{name}+{:#x}", vaddr + 1),
             };
             let function = symbol.map(|symbol| symbol.name.clone()).unwrap_or_default();

@@ -1,14 +1,15 @@
 //! The report for a human reader.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 
 use poundlock_names::LockName;
 use poundlock_statfile::LockKind;
 
-use super::class::{Class, SiteFigures};
+use super::class::{Class, HolderFigures, SiteFigures};
 use super::diagnosis::Finding;
-use super::names::{Names, StackId};
+use super::names::{FrameId, Names, StackId, short};
 use super::report::{RanOn, Report, ratio, several_processes, side};
 use super::threads;
 use crate::output::quoted;
@@ -19,8 +20,12 @@ const INDENT: usize = 4;
 const NARROWEST: usize = 60;
 /// A name gets a line of its own where less than this is left beside the figures.
 const NAME: usize = 24;
+/// As many characters of the command are shown.
+const COMMAND: usize = 400;
 /// As many places and holders of a class are shown: further ones are in the JSON.
 const PLACES: usize = 3;
+/// As many rows of locks that nobody waited for, where there are few others.
+const UNWAITED: usize = 3;
 /// Classes below this share of the threads' time are not taken apart.
 const SMALL: f64 = 0.005;
 
@@ -84,7 +89,11 @@ impl Page {
             }
             self.text.push('\n');
         }
-        let title = format!("poundlock stat: {}", command_line(&report.about.command));
+        let command: String = command_line(&report.about.command);
+        let title = match command.char_indices().nth(COMMAND) {
+            Some((end, _)) => format!("poundlock stat: {}...", &command[..end]),
+            None => format!("poundlock stat: {command}"),
+        };
         let title = self.strong(&title);
         writeln!(self.text, "{title}")?;
         for line in ran_on(report) {
@@ -125,13 +134,14 @@ impl Page {
         }
         self.others(report)?;
         self.times(report)?;
-        let mut notes = String::new();
-        report.uncounted.write(&mut notes, report.locks().next().is_none())?;
-        if !notes.is_empty() {
+        if report.locks().next().is_none() {
             self.text.push('\n');
-            for line in notes.lines() {
-                self.wrap("", line);
-            }
+            self.wrap(
+                "",
+                "never counted: locks that a language or a library makes of atomic instructions, or of futex \
+                 calls that do not go through syscall() (Go's; Poundlock's own without the feature `stats`), \
+                 and programs without our library",
+            );
         }
         report.arrays.write(&mut self.text, style.shown)?;
         if style.events {
@@ -151,7 +161,13 @@ impl Page {
             Some(_) => all.iter().map(|class| class.figures.locks.max(1) as usize).sum(),
             None => rows.len(),
         };
-        let shown = self.style.shown.min(rows.len());
+        // Of those that nobody waited for a few are enough.
+        let waited = rows.iter().filter(|class| class.figures.contended > 0).count();
+        let wanted = match self.style.shown {
+            DEFAULT_SHOWN => DEFAULT_SHOWN.min(waited.max(UNWAITED)),
+            shown => shown,
+        };
+        let shown = wanted.min(rows.len());
         let several = report.each.as_ref().is_some_and(|each| several_processes(each));
         let table: Vec<Row> = rows[..shown].iter().map(|class| row(report, class, several)).collect();
         self.text.push('\n');
@@ -200,22 +216,28 @@ impl Page {
             let more = counted((sites.len() - PLACES) as u64, "more place");
             self.wrap("        ", &format!("and in {more}"));
         }
-        let mut holders: Vec<_> = figures.holders.iter().filter(|(_, holder)| holder.caused_ns > 0).collect();
-        holders.sort_by_key(|(place, holder)| (std::cmp::Reverse(holder.caused_ns), **place));
+        // Those that took it at one line are one, wherever they let go of it.
+        let mut by_line: BTreeMap<Option<(&str, FrameId)>, HolderFigures> = BTreeMap::new();
+        for ((acquired, released), holder) in
+            figures.holders.iter().filter(|(_, holder)| holder.caused_ns > 0)
+        {
+            by_line.entry(report.names.line_of_holder(*acquired, *released)).or_default().add(holder);
+        }
+        let mut holders: Vec<_> = by_line.into_iter().collect();
+        holders.sort_by_key(|(_, holder)| std::cmp::Reverse(holder.caused_ns));
         if holders.is_empty() {
             return;
         }
         self.wrap("  ", "made to wait by");
-        for ((acquired, released), holder) in holders.iter().take(PLACES) {
+        for (line, holder) in holders.iter().take(PLACES) {
             let share = format!("{:>6}  ", percent(ratio(holder.caused_ns, figures.wait_ns)));
-            let at = report.names.line_of(*acquired).or_else(|| report.names.line_of(*released));
-            let at = at.map_or("an unknown place", |id| report.names.text(id));
-            let average = duration(holder.hold_ns / holder.holds.max(1));
-            let line = format!(
-                "{}: holder took it at {at}, {} of {average} on average",
-                duration(holder.caused_ns),
-                counted(holder.holds, "hold"),
-            );
+            let at = line.map(|(did, id)| format!("{did} at {}", report.names.text(id)));
+            let at = at.unwrap_or_else(|| "took it at an unknown place".to_owned());
+            let holds = match holder.holds {
+                0 => "holds it still".to_owned(),
+                n => format!("{} of {} on average", counted(n, "hold"), duration(holder.hold_ns / n)),
+            };
+            let line = format!("{}: holder {at}, {holds}", duration(holder.caused_ns));
             self.wrap(&share, &line);
         }
         if figures.handover_ns > 0 {
@@ -226,10 +248,12 @@ impl Page {
 
     /// What threads waited for that is no lock.
     fn others(&mut self, report: &Report) -> std::fmt::Result {
-        let rows: Vec<&Class> = report.others().filter(|class| class.figures.contended > 0).collect();
+        let mut rows: Vec<&Class> = report.others().filter(|class| class.figures.contended > 0).collect();
         if rows.is_empty() {
             return Ok(());
         }
+        // Those of threads without work come last.
+        rows.sort_by_key(|class| class.figures.is_for_long());
         writeln!(self.text, "\nother waits:")?;
         let shown = self.style.shown.min(rows.len());
         let row = |class: &&Class| Row {
@@ -240,7 +264,7 @@ impl Page {
                 duration(class.figures.wait_max_ns),
             ],
             name: title(class, false),
-            notes: details(class, &report.names),
+            notes: [details(class), waits_at(report, class)].concat(),
             alarm: false,
         };
         let table: Vec<Row> = rows[..shown].iter().map(row).collect();
@@ -269,7 +293,10 @@ impl Page {
         let without = report.names.modules_without_lines();
         let programs: Vec<&str> = without.iter().copied().filter(|name| !name.contains(".so")).collect();
         if !programs.is_empty() {
-            let line = format!("no lines are known of {}: compile with -g", programs.join(", "));
+            let line = format!(
+                "no lines are known of {}: compile with -g, or install the package of debug symbols",
+                programs.join(", ")
+            );
             self.text.push('\n');
             self.wrap("", &line);
         }
@@ -421,7 +448,7 @@ fn row(report: &Report, class: &Class, several: bool) -> Row {
             figures.acquisitions.to_string(),
         ],
         name: title(class, several),
-        notes: details(class, &report.names),
+        notes: details(class),
         alarm: share >= 0.1,
     }
 }
@@ -444,7 +471,7 @@ fn title(class: &Class, several: bool) -> String {
 }
 
 /// What more there is to say of it: its kind, its line, how uneven its locks are.
-fn details(class: &Class, _names: &Names) -> String {
+fn details(class: &Class) -> String {
     let figures = &class.figures;
     let mut parts = Vec::new();
     if !class.at.is_empty() {
@@ -470,6 +497,17 @@ fn details(class: &Class, _names: &Names) -> String {
     parts.join("; ")
 }
 
+/// Where threads wait longest for what is no lock, and how they get there.
+fn waits_at(report: &Report, class: &Class) -> String {
+    let longest = class.figures.sites.iter().max_by_key(|(_, site)| site.wait_ns);
+    match longest {
+        Some((&stack, _)) if report.share(&class.figures) >= SMALL && !class.figures.is_for_long() => {
+            format!("; waits at {}", chain(&report.names, stack))
+        }
+        _ => String::new(),
+    }
+}
+
 /// What one of a kind is called.
 fn noun(kind: LockKind) -> &'static str {
     match kind {
@@ -493,8 +531,7 @@ fn by_line(
     names: &Names,
     sites: impl Iterator<Item = (StackId, SiteFigures)>,
 ) -> Vec<(StackId, SiteFigures)> {
-    let mut merged: std::collections::BTreeMap<String, (StackId, u64, SiteFigures)> =
-        std::collections::BTreeMap::new();
+    let mut merged: BTreeMap<String, (StackId, u64, SiteFigures)> = BTreeMap::new();
     for (stack, site) in sites {
         let (_, longest, sum) =
             merged.entry(chain(names, stack)).or_insert((stack, site.wait_ns, SiteFigures::default()));
@@ -512,14 +549,14 @@ fn chain(names: &Names, stack: StackId) -> String {
     let Some(line) = names.line_of(stack) else { return "an unknown place".to_owned() };
     let at = frames.iter().position(|&id| id == line).unwrap_or(0);
     let mut text = names.text(line).to_owned();
-    let outer: Vec<&str> = frames[at + 1..]
-        .iter()
-        .map(|&id| names.frame_of(id))
-        .map(|frame| if frame.function.is_empty() { frame.text.as_str() } else { frame.function.as_str() })
-        .take(CALLERS)
-        .collect();
-    if !outer.is_empty() {
-        let _ = write!(text, " < {}", outer.join(" < "));
+    // Of functions without names those that called them tell more.
+    let outer = frames[at + 1..].iter().map(|&id| short(&names.frame_of(id).function));
+    let mut outer: Vec<&str> = outer.map(|name| if name.is_empty() { "?" } else { name }).collect();
+    outer.dedup_by(|next, before| *next == "?" && *before == "?");
+    let named = outer.iter().enumerate().filter(|(_, name)| **name != "?").map(|(at, _)| at + 1);
+    outer.truncate(named.take(CALLERS).last().unwrap_or(0));
+    for name in outer {
+        let _ = write!(text, " < {name}");
     }
     text
 }
@@ -554,7 +591,7 @@ pub(super) fn ran_on(report: &Report) -> Vec<String> {
 }
 
 pub(super) fn counted(n: u64, what: &str) -> String {
-    let ending = match (n, what.ends_with('s')) {
+    let ending = match (n, what.ends_with(['s', 'x'])) {
         (1, _) => "",
         (_, true) => "es",
         (_, false) => "s",

@@ -7,6 +7,8 @@ use super::sampler::{Estimate, Hidden, Outcome, Sleep, Times};
 
 /// Calls with a line of their own; the others are summed up.
 const CALLS: usize = 4;
+/// A remark is made of time that is no line of its own if it is more than one part in this many.
+const UNSEEN: u64 = 100;
 /// Processes that are named of those whose futexes nobody knows.
 const NAMED: usize = 3;
 
@@ -29,7 +31,7 @@ pub(super) fn lines(outcome: &Outcome) -> Vec<String> {
     line("waiting for barriers", times.asleep(&Sleep::Barrier), true);
     line("waiting for semaphores", times.asleep(&Sleep::Semaphore), true);
     line("waiting for threads to end", times.asleep(&Sleep::Join), true);
-    line("waiting for futexes of others", times.asleep(&Sleep::Futex), true);
+    line("waiting for futexes that are not counted", times.asleep(&Sleep::Futex), true);
     line("running", exact(running(times)), false);
     line("ready, without a CPU", exact(ready(times)), false);
     let mut calls: Vec<(String, Estimate)> =
@@ -103,7 +105,7 @@ fn remarks(outcome: &Outcome) -> Vec<String> {
         .processes
         .iter()
         .map(|process| (&*process.name, process.times.foreign_futex()))
-        .filter(|(_, sum)| sum.samples > 0)
+        .filter(|(_, sum)| sum.ns > outcome.total.lived_ns / UNSEEN)
         .collect();
     foreign.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.ns));
     for (name, sum) in foreign.iter().take(NAMED) {
@@ -116,7 +118,7 @@ fn remarks(outcome: &Outcome) -> Vec<String> {
     }
     let unseen: u64 = outcome.processes.iter().filter_map(|process| process.unseen_running_ns).sum();
     let all = outcome.total.running_ns.saturating_add(unseen);
-    if unseen > all / 100 {
+    if unseen > all / UNSEEN {
         remarks.push(format!(
             "{:.0} % of the CPU time is in no line: of threads that lived too briefly to be seen, or after \
              the last look at one",

@@ -1,5 +1,8 @@
 //! Names of the system calls that threads sleep in.
 
+/// What a wait for a futex is called that the file knows.
+pub(super) const FUTEX: &str = "futex";
+
 /// Pairs of number and name.
 macro_rules! calls {
     ($($name:ident)*) => { &[$((libc::$name, stringify!($name))),*] };
@@ -14,9 +17,10 @@ const CALLS: &[(libc::c_long, &str)] = calls! {
     SYS_membarrier SYS_mmap SYS_mprotect SYS_mq_timedreceive SYS_mq_timedsend SYS_mremap SYS_msgrcv
     SYS_msgsnd SYS_msync SYS_munmap SYS_nanosleep SYS_openat SYS_ppoll SYS_pread64 SYS_preadv SYS_preadv2
     SYS_process_vm_readv SYS_pselect6 SYS_pwrite64 SYS_pwritev SYS_pwritev2 SYS_read SYS_readv SYS_recvfrom
-    SYS_recvmmsg SYS_recvmsg SYS_renameat2 SYS_rt_sigsuspend SYS_rt_sigtimedwait SYS_sched_yield SYS_semop
-    SYS_semtimedop SYS_sendfile SYS_sendmmsg SYS_sendmsg SYS_sendto SYS_splice SYS_sync SYS_sync_file_range
-    SYS_syncfs SYS_tee SYS_unlinkat SYS_vmsplice SYS_wait4 SYS_waitid SYS_write SYS_writev
+    SYS_recvmmsg SYS_recvmsg SYS_renameat2 SYS_restart_syscall SYS_rt_sigsuspend SYS_rt_sigtimedwait
+    SYS_sched_yield SYS_semop SYS_semtimedop SYS_sendfile SYS_sendmmsg SYS_sendmsg SYS_sendto SYS_splice
+    SYS_sync SYS_sync_file_range SYS_syncfs SYS_tee SYS_unlinkat SYS_vmsplice SYS_wait4 SYS_waitid SYS_write
+    SYS_writev
 };
 
 /// Older ones, which newer architectures are without.

@@ -66,7 +66,7 @@ pub(crate) enum Sleep {
     Join,
     /// A futex that no wait in the file covers: a lock of Go, Rust's `std`, `parking_lot`, a static library.
     Futex,
-    /// A system call, by name.
+    /// A system call, by name: `futex` where the file knows the wait.
     Call(String),
     /// Asleep outside of a call: a page that has to be read from a disk, a stop.
     OutsideCalls,
@@ -79,7 +79,7 @@ impl Sleep {
     pub(crate) fn is_idling(&self) -> bool {
         match self {
             Sleep::Condition | Sleep::Semaphore | Sleep::Join | Sleep::Futex => true,
-            Sleep::Call(_) => self.is_for_events(),
+            Sleep::Call(name) => name == super::calls::FUTEX || self.is_for_events(),
             Sleep::Lock | Sleep::Barrier | Sleep::OutsideCalls | Sleep::Hidden => false,
         }
     }
@@ -124,7 +124,7 @@ pub(crate) struct Times {
     pub(crate) lived_ns: u64,
     /// On a CPU. The kernel's own sum.
     pub(crate) running_ns: u64,
-    /// Part of `running_ns` and `ready_ns`: in a wait that the file shows, spinning or on the way to sleep.
+    /// Part of `running_ns` and `ready_ns`: in a wait for a lock, spinning or on the way to sleep.
     pub(crate) spinning: Estimate,
     /// Ready, but without a CPU. The kernel's own sum; `None` where it keeps none.
     pub(crate) ready_ns: Option<u64>,

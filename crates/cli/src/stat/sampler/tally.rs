@@ -7,6 +7,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use poundlock_statfile::LockKind;
+
 use super::outcome::{Estimate, Sleep, Times};
 use super::proc::Sums;
 
@@ -23,8 +25,16 @@ pub(super) const STILL_NS: u64 = 20_000_000;
 pub(super) struct Sample {
     /// What it slept for; `None` if it was on a CPU or ready for one.
     pub(super) asleep: Option<Sleep>,
-    /// Whether the file showed it in a wait.
+    /// Whether the file showed it in a wait for a lock.
     pub(super) waits: bool,
+}
+
+impl Sample {
+    /// Of a thread that the file shows in a wait for something of that kind.
+    pub(super) fn new(asleep: Option<Sleep>, wait: Option<LockKind>) -> Sample {
+        // Woken up, and without a CPU yet, a thread may be in a wait for a condition, which is no lock.
+        Sample { asleep, waits: wait.is_some_and(LockKind::is_acquired) }
+    }
 }
 
 /// Samples of one sort: the time they stand for, and their number.
@@ -280,6 +290,14 @@ mod tests {
         assert_eq!(times.idle_ns(), 0);
         assert_eq!(times.asleep(&Sleep::Lock), Estimate { ns: 200 * MS, samples: 20 });
         assert_eq!(times.lost(), Some(0.1));
+    }
+
+    #[test]
+    fn one_that_was_woken_for_a_condition_and_has_no_cpu_yet_waits_for_no_lock() {
+        for (wait, ns) in [(LockKind::Condition, 0), (LockKind::Semaphore, 0), (LockKind::Mutex, 2000 * MS)] {
+            let times = life(|_| (Sample::new(None, Some(wait)), 10 * MS));
+            assert_eq!(times.locks().ns, ns, "{wait}");
+        }
     }
 
     #[test]

@@ -575,7 +575,7 @@ impl Watched {
             self.about.hidden.insert(Hidden::Calls);
         }
         let Some(thread) = self.threads.get_mut(&tid) else { return };
-        let sample = Sample { asleep, waits: wait.is_some() };
+        let sample = Sample::new(asleep, wait);
         let (_, tally) = self.groups.entry(thread.name.clone()).or_insert_with(group);
         thread.life.add(now, sums, sample, tally);
     }
@@ -725,7 +725,7 @@ fn sleep(seen: Seen, wait: Option<LockKind>, is_thread: impl Fn(u32) -> bool) ->
         Some(LockKind::Barrier) => Sleep::Barrier,
         Some(LockKind::Semaphore) => Sleep::Semaphore,
         Some(LockKind::Join) => Sleep::Join,
-        Some(LockKind::Futex) => Sleep::Futex,
+        Some(LockKind::Futex) => Sleep::Call(calls::FUTEX.to_owned()),
         Some(_) => Sleep::Lock,
         None if seen == Seen::Outside => Sleep::OutsideCalls,
         None if seen == Seen::Hidden => Sleep::Hidden,
@@ -809,5 +809,8 @@ mod tests {
         assert_eq!(sleep(seen, Some(LockKind::RwReaders), |_| true), Some(Sleep::Lock));
         assert_eq!(sleep(seen, Some(LockKind::Condition), |_| true), Some(Sleep::Condition));
         assert_eq!(sleep(Seen::Ready, Some(LockKind::Mutex), |_| true), None);
+        // A call that the file knows is not one of a lock that nobody knows.
+        let counted = sleep(seen, Some(LockKind::Futex), |_| false).expect("it sleeps");
+        assert!(counted != Sleep::Futex && counted.is_idling() && !counted.is_for_events(), "{counted:?}");
     }
 }
