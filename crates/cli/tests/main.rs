@@ -16,7 +16,6 @@ mod sim_check;
 mod sim_targets;
 mod stat_diagnosis;
 mod stat_reports;
-mod stat_sampler;
 mod stat_ways;
 mod support;
 mod torture;

@@ -167,7 +167,7 @@ enum Origin {
     Variable(String, String),
     /// The stack that initialised it.
     Made(StackId),
-    /// The member of a class, which is locked by its methods, and one of them.
+    /// The member of a struct or a class.
     Member(String),
     /// The stack that waited most for it.
     Taken(StackId),
@@ -213,8 +213,8 @@ pub(super) struct Grouping {
     groups: Vec<Group>,
     places: HashMap<(LockKind, Origin), usize>,
     before: Vec<Group>,
-    /// By the line that waits: the member that it locks.
-    members: HashMap<FrameId, Option<String>>,
+    /// By the line that waits, and the innermost call there: the member that it locks.
+    members: HashMap<(FrameId, u64), Option<String>>,
 }
 
 impl Grouping {
@@ -283,8 +283,9 @@ impl Grouping {
                 let stack = self.names.stack(&site.stack, space, known);
                 let line = self.names.line_of(stack).filter(|_| lock.kind.is_acquired());
                 let member = line.and_then(|line| {
-                    let known = self.members.entry(line);
-                    known.or_insert_with(|| space.member(self.names.frame_of(line))).clone()
+                    let known = self.members.entry((line, site.stack[0]));
+                    let member = || space.member(&site.stack, self.names.frame_of(line), lock.kind);
+                    known.or_insert_with(member).clone()
                 });
                 (member.map_or(Origin::Taken(stack), Origin::Member), String::new())
             }

@@ -15,10 +15,12 @@ use super::inside::Inside;
 use super::names::{NO_STACK, Names, StackId};
 use super::report::{Process, RanOn, Report, ratio};
 use super::sampler::Outcome;
+use super::threads::Role;
+use super::timeline::Timeline;
 use super::uncounted::Uncounted;
 
 /// Of the document: it changes when something in it is taken away or gets another meaning.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -59,6 +61,10 @@ struct Document<'a> {
     locks: Option<Lines>,
     /// Where the time of the threads went.
     sampled: &'a Option<Outcome>,
+    /// Where it went by the names of the threads, most time first.
+    roles: &'a [Role],
+    /// Who waited, and when.
+    timeline: &'a Timeline,
     /// Every event of the locks' slow paths that has no duration; empty if none happened.
     events: Vec<Event>,
     /// Those that have one; empty if there were no events at all.
@@ -359,6 +365,8 @@ fn document<'a>(
         dropped_locks: report.dropped_locks,
         locks: lines.map(|lines| Lines(std::cell::RefCell::new(Some(lines)))),
         sampled: &report.sampled,
+        roles: &report.roles,
+        timeline: &report.timeline,
         events: events.collect(),
         durations: durations.collect(),
         arrays: report.arrays.json(),

@@ -16,6 +16,8 @@ use super::json;
 use super::names::{Known, NO_STACK, Names};
 use super::sampler::Outcome;
 use super::symbols::{Space, Symbols, file_name};
+use super::threads::{self, Role};
+use super::timeline::{self, Places, Timeline};
 use super::uncounted::Uncounted;
 
 /// As many single locks are shown at most: the JSON has all.
@@ -31,6 +33,8 @@ pub(super) struct About {
     pub(super) ending: String,
     /// `CLOCK_MONOTONIC` as of which the figures are.
     pub(super) now_ns: u64,
+    /// Whether the first seconds are left out.
+    pub(super) delayed: bool,
 }
 
 /// One run.
@@ -68,6 +72,10 @@ pub(super) struct Report {
     pub(super) uncounted: Uncounted,
     /// Where the time of the threads went.
     pub(super) sampled: Option<Outcome>,
+    /// And by their names.
+    pub(super) roles: Vec<Role>,
+    /// Who waited, and when.
+    pub(super) timeline: Timeline,
     /// The files that were mapped.
     pub(super) modules: BTreeSet<String>,
 }
@@ -159,6 +167,7 @@ impl Report {
             wanted.each.map(|shown| Singles { shown: shown.min(MOST_SHOWN), locks: Vec::new(), least: None });
         let mut lines = wanted.lines.then(|| BufWriter::new(tempfile::SpooledTempFile::new(1 << 20)));
         let mut waited = Vec::new();
+        let mut places = Places::new();
         for (process, snapshot) in snapshots.iter().enumerate() {
             let (space, mut known) = (symbols.space(snapshot), Known::default());
             let mut made = inside::Made::of(snapshot);
@@ -183,6 +192,11 @@ impl Report {
             });
             written?;
             inside.add(snapshot, &made, &space, about.now_ns);
+            if let Some(sampled) = &sampled {
+                for key in timeline::places(sampled, snapshot.pid, snapshot.start_ns) {
+                    places.insert(key, grouping.names.stack(&[key.2], &space, &mut known));
+                }
+            }
             waited.push(wait_ns);
         }
         let lines = match lines {
@@ -198,6 +212,7 @@ impl Report {
         let thread_time_ns: u64 = snapshots.iter().map(|snapshot| snapshot.thread_time_ns).sum();
         let thread_time_ns = thread_time_ns.saturating_sub(earlier);
         let processes = processes(snapshots, &waited);
+        let timeline = sampled.as_ref().map(|sampled| Timeline::new(sampled, &classes, &names, &places));
         let mut report = Report {
             locks_asked: asked,
             ran_on,
@@ -215,6 +230,8 @@ impl Report {
             arrays: Arrays::new(snapshots),
             uncounted: Uncounted::new(snapshots),
             modules: snapshots.iter().flat_map(|s| &s.modules).map(|module| module.path.clone()).collect(),
+            roles: threads::roles(sampled.as_ref(), before, snapshots),
+            timeline: timeline.unwrap_or_default(),
             classes,
             names,
             sampled,

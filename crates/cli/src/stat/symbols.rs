@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use addr2line::Loader;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, SymbolKind, elf};
-use poundlock_statfile::{Module, Snapshot};
+use poundlock_statfile::{LockKind, Module, Snapshot};
 
 use super::variables::{Declared, Variables};
 
@@ -229,12 +229,29 @@ impl Space<'_> {
         Some(found)
     }
 
-    /// The member that a method locks, if its class has one lock only: `app::Store<long>::lock`.
-    pub(super) fn member(&self, frame: &Frame) -> Option<String> {
-        let class = class_of(&frame.function)?;
-        let images = self.images.get_or_init(|| self.find_images());
-        let image = images.iter().find(|image| file_name(&image.file.path) == frame.module)?;
-        Some(format!("{class}::{}", image.file.variables()?.lock_of(class)?))
+    /// The member that is locked at a line, from a stack of return addresses: `app::Store<long>::lock`.
+    pub(super) fn member(&self, stack: &[u64], line: &Frame, kind: LockKind) -> Option<String> {
+        let is_line = |&&at: &&u64| self.call(at).iter().any(|frame| frame.text == line.text);
+        let of_line = *stack.iter().find(is_line)?;
+        let locked_by = |at: u64, by_types: bool| {
+            let module = self.snapshot.module_at(at.wrapping_sub(1))?;
+            let file = self.symbols.file(&module.path)?;
+            let vaddr = file.code_at(at - 1 - module.start + module.offset)? + 1;
+            file.variables()?.locked_by(vaddr, kind, by_types)
+        };
+        // Of functions that take locks for others the line is the caller's.
+        let inner = stack.iter().take_while(|&&at| at != of_line).chain([&of_line]);
+        let of_class = || {
+            let class = class_of(&line.function)?;
+            let images = self.images.get_or_init(|| self.find_images());
+            let image = images.iter().find(|image| file_name(&image.file.path) == line.module)?;
+            Some(format!("{class}::{}", image.file.variables()?.lock_of(class)?))
+        };
+        inner
+            .clone()
+            .find_map(|&at| locked_by(at, false))
+            .or_else(of_class)
+            .or_else(|| locked_by(of_line, true))
     }
 
     fn image_at(&self, address: u64) -> Option<(&Image, u64)> {

@@ -11,7 +11,7 @@ use super::diagnosis::Finding;
 use super::names::{Names, StackId};
 use super::report::{RanOn, Report, ratio, several_processes, side};
 use super::threads;
-use crate::output::quoted;
+use crate::output::{counted, quoted};
 
 /// Lines that wrap are indented by so much.
 const INDENT: usize = 4;
@@ -553,17 +553,8 @@ pub(super) fn ran_on(report: &Report) -> Vec<String> {
     report.ran_on.iter().map(one).collect()
 }
 
-pub(super) fn counted(n: u64, what: &str) -> String {
-    let ending = match (n, what.ends_with('s')) {
-        (1, _) => "",
-        (_, true) => "es",
-        (_, false) => "s",
-    };
-    format!("{n} {what}{ending}")
-}
-
 /// The command as it could be typed: quoted where a shell would take it apart.
-fn command_line(words: &[String]) -> String {
+pub(super) fn command_line(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
@@ -584,7 +575,7 @@ pub(super) fn duration(ns: u64) -> String {
     }
 }
 
-fn average(total: u64, count: u64) -> String {
+pub(super) fn average(total: u64, count: u64) -> String {
     total.checked_div(count).map_or_else(|| "-".to_string(), duration)
 }
 
@@ -599,7 +590,7 @@ pub(super) fn percent(ratio: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Page, Style, command_line, counted, duration, percent, visible};
+    use super::{Page, Style, command_line, duration, percent, visible};
 
     #[test]
     fn durations_have_three_digits_and_a_unit() {
@@ -628,13 +619,6 @@ mod tests {
         assert_eq!(percent(0.0001), "<0.1 %");
         assert_eq!(percent(0.0005), "0.1 %");
         assert_eq!(percent(0.1234), "12.3 %");
-    }
-
-    #[test]
-    fn numbers_agree_with_their_nouns() {
-        assert_eq!(counted(1, "process"), "1 process");
-        assert_eq!(counted(2, "process"), "2 processes");
-        assert_eq!(counted(0, "thread"), "0 threads");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What a program may have waited for that is not in the table: calls of which only the number is known, and
-//! functions that its files call and that are not watched. Of locks made of atomic instructions alone there
+//! What a program may have waited for that is not in the table: functions that its files call and that are not
+//! watched. Of locks made of atomic instructions alone there
 //! is no sign at all.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,11 +8,10 @@ use std::fs::File;
 use std::path::Path;
 
 use object::{Object as _, ObjectSymbol as _};
-use poundlock_statfile::{Snapshot, Uncounted as Sort};
+use poundlock_statfile::Snapshot;
 use serde::Serialize;
 
 use super::symbols::file_name;
-use super::text::counted;
 
 /// Sorts of waiting that are not watched, each with the functions by which a program gets to it.
 const UNWATCHED: [(&str, &[&str]); 1] = [("futexes through syscall()", &["syscall"])];
@@ -36,10 +35,6 @@ const NAMED: usize = 3;
 /// Of all processes of a run.
 #[derive(Serialize)]
 pub(super) struct Uncounted {
-    /// Calls for mutexes that are process-shared, robust, priority-inheriting or priority-protected.
-    mutex_calls: u64,
-    /// Calls for process-shared readers-writer locks.
-    rwlock_calls: u64,
     /// What may have been used, going by the functions that the files call.
     possible: Vec<Possible>,
 }
@@ -52,7 +47,6 @@ struct Possible {
 
 impl Uncounted {
     pub(super) fn new(snapshots: &[Snapshot]) -> Self {
-        let calls = |sort: Sort| snapshots.iter().map(|snapshot| snapshot.uncounted[sort as usize]).sum();
         let paths: BTreeSet<&str> =
             snapshots.iter().flat_map(|snapshot| &snapshot.modules).map(|module| &*module.path).collect();
         let mut files: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
@@ -69,26 +63,11 @@ impl Uncounted {
             let files = files.remove(what)?;
             Some(Possible { what, files })
         });
-        Uncounted {
-            mutex_calls: calls(Sort::Mutex),
-            rwlock_calls: calls(Sort::RwLock),
-            possible: possible.collect(),
-        }
+        Uncounted { possible: possible.collect() }
     }
 
     /// Writes it for a human reader. `empty`: nothing was counted, so that all there could be is said.
     pub(super) fn write(&self, out: &mut String, empty: bool) -> std::fmt::Result {
-        for (calls, what) in [
-            (
-                self.mutex_calls,
-                "mutexes that are process-shared, robust, priority-inheriting or priority-protected",
-            ),
-            (self.rwlock_calls, "process-shared readers-writer locks"),
-        ] {
-            if calls > 0 {
-                writeln!(out, "not counted: {} for {what}", counted(calls, "call"))?;
-            }
-        }
         if !self.possible.is_empty() {
             let sorts: Vec<String> = self.possible.iter().map(Possible::text).collect();
             writeln!(out, "not counted, if they were used: {}", sorts.join("; "))?;
