@@ -22,6 +22,8 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'n
 /// Rows of the table, and locks that are taken apart.
 const ROWS: usize = 100;
 const APART: usize = 12;
+/// Classes below this share of the threads' time are not.
+const SMALL: f64 = 0.001;
 /// The page.
 pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
     let command = command_line(&report.about.command);
@@ -29,7 +31,7 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
     let locks: Vec<&Class> = report.locks().collect();
     let others: Vec<&Class> = report.others().filter(|class| class.figures.contended > 0).collect();
     let apart: Vec<&Class> =
-        report.classes.iter().filter(|class| class.figures.wait_ns > 0).take(APART).collect();
+        report.classes.iter().filter(|class| report.share(&class.figures) >= SMALL).take(APART).collect();
     let times = report.sampled.as_ref().map(threads::lines).unwrap_or_default();
     let body = html! {
         header {
@@ -64,11 +66,11 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
                 @if locks.is_empty() {
                     p { "No lock that is counted was used." }
                 } @else {
-                    (table(report, &locks))
+                    (classes(report, &locks, true))
                 }
             }
             @if !others.is_empty() {
-                section aria-labelledby="others" { h2 id="others" { "Other waits" } (table(report, &others)) }
+                section aria-labelledby="others" { h2 id="others" { "Other waits" } (classes(report, &others, false)) }
             }
             @if !apart.is_empty() {
                 section aria-labelledby="time" {
@@ -79,7 +81,8 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
                     h2 id="stacks" { "Who waited, and for whom" }
                     p.soft {
                         "The bar in the middle is a lock; above it is who waited, from the line that waits \
-                         outwards; below it is who made others wait, from the line that took the lock outwards. \
+                         outwards; below it is who made others wait, from the line that took the lock outwards (of a \
+                         readers-writer lock for readers and writers, whoever waited). \
                          Widths are times."
                     }
                     @for class in &apart { (flame::picture(report, class)) }
@@ -117,82 +120,114 @@ fn title(class: &Class) -> String {
     name
 }
 
-fn table(report: &Report, classes: &[&Class]) -> Markup {
+/// A table whose rows become blocks where the page is narrow: their cells have their headings with them.
+fn table(headings: &[&str], rows: &[(Markup, Vec<Markup>)]) -> Markup {
     html! {
         div.scroll {
-            table {
-                thead { tr {
-                    th.n scope="col" { "lost" } th scope="col" { span hidden { "share" } }
-                    th.n scope="col" { "wait" } th.n scope="col" { "waits" } th.n scope="col" { "average" }
-                    th.n scope="col" { "longest" } th.n scope="col" { "acquired" } th.n scope="col" { "held" }
-                    th scope="col" { "what" }
-                } }
+            table.rows {
+                thead { tr { @for heading in headings { th scope="col" { (heading) } } } }
                 tbody {
-                    @for class in classes.iter().take(ROWS) {
-                        @let figures = &class.figures;
-                        @let share = report.share(figures);
+                    @for (name, cells) in rows {
                         tr {
-                            td.n { (percent(share)) }
-                            td {
-                                svg.share viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" {
-                                    rect width=(format!("{:.1}", (share * 100.0).min(100.0))) height="10" {}
-                                }
+                            th scope="row" { (name) }
+                            @for (heading, cell) in headings[1..].iter().zip(cells) {
+                                td data-label=(heading) { (cell) }
                             }
-                            td.n { (duration(figures.wait_ns)) }
-                            td.n { (figures.contended) }
-                            td.n { (average(figures.wait_ns, figures.contended)) }
-                            td.n { (duration(figures.wait_max_ns)) }
-                            td.n { (figures.acquisitions) }
-                            td.n { (average(figures.hold_ns, figures.acquisitions)) }
-                            td { (title(class)) br; small { (class.kind) @if !class.at.is_empty() { ", " (class.at) } } }
                         }
                     }
                 }
             }
         }
+    }
+}
+
+/// Classes of locks; of what is not acquired there is less to say.
+fn classes(report: &Report, classes: &[&Class], acquired: bool) -> Markup {
+    let mut headings = vec!["what", "lost", "wait", "waits", "wait avg", "wait max"];
+    if acquired {
+        headings.extend(["acquired", "held avg"]);
+    }
+    let row = |class: &&Class| {
+        let figures = &class.figures;
+        let share = report.share(figures);
+        let name = html! {
+            (title(class)) br; small { (class.kind) @if !class.at.is_empty() { ", " (class.at) } }
+        };
+        let lost = html! {
+            (percent(share))
+            svg.share width="100%" height="5" aria-hidden="true" {
+                rect width=(percent_of(share.min(1.0))) height="5" {}
+            }
+        };
+        let mut cells = vec![
+            lost,
+            html! { (duration(figures.wait_ns)) },
+            html! { (figures.contended) },
+            html! { (average(figures.wait_ns, figures.contended)) },
+            html! { (duration(figures.wait_max_ns)) },
+        ];
+        if acquired {
+            cells.push(html! { (figures.acquisitions) });
+            cells.push(html! { (average(figures.hold_ns, figures.acquisitions)) });
+        }
+        (name, cells)
+    };
+    let rows: Vec<_> = classes.iter().take(ROWS).map(row).collect();
+    html! {
+        (table(&headings, &rows))
         @if classes.len() > ROWS { p.soft { "and " (classes.len() - ROWS) " more" } }
+    }
+}
+
+/// Where the time of threads went, by their names.
+fn roles(roles: &[Role]) -> Markup {
+    let headings = [
+        "threads",
+        "lived",
+        "running",
+        "ready",
+        "for locks",
+        "for conditions",
+        "in calls",
+        "idle",
+        "waits for locks",
+        "in all",
+        "of one",
+    ];
+    let row = |role: &Role| {
+        let share =
+            |ns: u64| if role.lived_ns == 0 { "-".to_owned() } else { percent(ratio(ns, role.lived_ns)) };
+        let name = if role.name.is_empty() { "not looked at" } else { &role.name };
+        let name = html! {
+            @if role.threads > 0 { (role.threads) " " }
+            (name) br; small { (role.program) }
+        };
+        let cells = [
+            duration(role.lived_ns),
+            share(role.running_ns),
+            role.ready_ns.map_or_else(|| "-".to_owned(), share),
+            share(role.locks_ns),
+            share(role.conditions_ns),
+            share(role.elsewhere_ns),
+            share(role.idle_ns),
+            role.lock_waits.to_string(),
+            duration(role.lock_wait_ns),
+            role.most.first().map_or_else(|| "-".to_owned(), |one| duration(one.lock_wait_ns)),
+        ];
+        (name, cells.map(|cell| html! { (cell) }).into())
+    };
+    let rows: Vec<_> = roles.iter().map(row).collect();
+    html! {
+        p.soft {
+            "By name, of all processes of a program. Shares are of the time that the threads were seen to live, \
+             and have an error; waits for locks are counted and timed each: of all threads of the name, and of \
+             the one that waited longest."
+        }
+        (table(&headings, &rows))
     }
 }
 
 /// A share of a picture's width.
 fn percent_of(share: f64) -> String {
     format!("{:.3}%", share * 100.0)
-}
-
-/// Where the time of threads went, by their names.
-fn roles(roles: &[Role]) -> Markup {
-    let share = |ns: u64, role: &Role| percent(ratio(ns, role.lived_ns));
-    html! {
-        p.soft {
-            "By name, of all processes of a program. Shares are of the time that they were seen to live; waits \
-             for locks are counted, each."
-        }
-        div.scroll {
-            table {
-                thead { tr {
-                    th scope="col" { "threads" } th.n scope="col" { "lived" } th.n scope="col" { "running" }
-                    th.n scope="col" { "ready" } th.n scope="col" { "for locks" } th.n scope="col" { "for conditions" }
-                    th.n scope="col" { "in calls" } th.n scope="col" { "idle" } th.n scope="col" { "waits for locks" }
-                    th.n scope="col" { "these took" } th.n scope="col" { "of one thread" }
-                } }
-                tbody {
-                    @for role in roles {
-                        tr {
-                            td { (role.threads) " " (role.name) br; small { (role.program) } }
-                            td.n { (duration(role.lived_ns)) }
-                            td.n { (share(role.running_ns, role)) }
-                            td.n { (role.ready_ns.map_or_else(|| "-".to_owned(), |ns| share(ns, role))) }
-                            td.n { (share(role.locks_ns, role)) }
-                            td.n { (share(role.conditions_ns, role)) }
-                            td.n { (share(role.elsewhere_ns, role)) }
-                            td.n { (share(role.idle_ns, role)) }
-                            td.n { (role.lock_waits) }
-                            td.n { (duration(role.lock_wait_ns)) }
-                            td.n { (role.most.first().map_or_else(|| "-".to_owned(), |one| duration(one.lock_wait_ns))) }
-                        }
-                    }
-                }
-            }
-        }
-    }
 }

@@ -8,12 +8,12 @@ use poundlock_statfile::{LockKind, LockStats, Snapshot};
 use serde::Serialize;
 
 use super::arrays::Arrays;
-use super::class::{self, Class, Grouping};
+use super::class::{self, Class, Grouping, HolderFigures};
 use super::events::Events;
 use super::figures::Figures;
 use super::inside::{self, Inside};
 use super::json;
-use super::names::{Known, NO_STACK, Names};
+use super::names::{Known, NO_STACK, Names, StackId};
 use super::sampler::Outcome;
 use super::symbols::{Space, Symbols, file_name};
 use super::threads::{self, Role};
@@ -270,10 +270,42 @@ impl Report {
         self.classes.iter().filter(|class| !class.kind.is_acquired())
     }
 
+    /// Who made the waiters of a class wait. A readers-writer lock's holders are counted with their own side,
+    /// whoever waits: so it is those of both sides, for the waits of both.
+    pub(super) fn causes<'r>(&'r self, class: &'r Class) -> Causes<'r> {
+        let of_both = side(class.kind).is_some();
+        let is_other_side = |other: &&Class| {
+            let same = (&other.name, &other.at) == (&class.name, &class.at);
+            of_both && same && side(other.kind).is_some() && other.kind != class.kind
+        };
+        let others = self.classes.iter().filter(is_other_side);
+        let mut causes = Causes { of_both, ..Causes::default() };
+        for figures in std::iter::once(class).chain(others).map(|class| &class.figures) {
+            causes.wait_ns += figures.wait_ns;
+            causes.handover_ns += figures.handover_ns;
+            causes.holders.extend(figures.holders.iter().filter(|(_, holder)| holder.caused_ns > 0));
+        }
+        causes.holders.sort_by_key(|(place, holder)| (std::cmp::Reverse(holder.caused_ns), **place));
+        causes
+    }
+
     /// The share of the threads' time that was lost for this.
     pub(super) fn share(&self, figures: &class::Figures) -> f64 {
         ratio(figures.wait_ns, self.busy_ns)
     }
+}
+
+/// Why threads waited for a class of locks.
+#[derive(Default)]
+pub(super) struct Causes<'r> {
+    /// Whether it is about both sides of a readers-writer lock.
+    pub(super) of_both: bool,
+    /// By the line that acquired it and the stack that released it; most first.
+    pub(super) holders: Vec<(&'r (StackId, StackId), &'r HolderFigures)>,
+    /// All the waiting.
+    pub(super) wait_ns: u64,
+    /// While nobody had it.
+    pub(super) handover_ns: u64,
 }
 
 /// `waited`: how long each waited for locks.

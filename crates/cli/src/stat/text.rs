@@ -187,27 +187,25 @@ impl Page {
         let sites = by_line(&report.names, figures.sites.iter().map(|(stack, site)| (*stack, *site)));
         let total: u64 = sites.iter().map(|(_, site)| site.wait_ns).sum();
         for (stack, site) in sites.iter().take(PLACES) {
-            let share = format!("{:>6}  ", percent(ratio(site.wait_ns, total)));
             let line = format!(
                 "{} in {}, at {}",
                 duration(site.wait_ns),
                 counted(site.contended, "wait"),
                 chain(&report.names, *stack)
             );
-            self.wrap(&share, &line);
+            self.wrap(&lead(site.wait_ns, total), &line);
         }
         if sites.len() > PLACES {
             let more = counted((sites.len() - PLACES) as u64, "more place");
-            self.wrap("        ", &format!("and in {more}"));
+            self.wrap("         ", &format!("and in {more}"));
         }
-        let mut holders: Vec<_> = figures.holders.iter().filter(|(_, holder)| holder.caused_ns > 0).collect();
-        holders.sort_by_key(|(place, holder)| (std::cmp::Reverse(holder.caused_ns), **place));
-        if holders.is_empty() {
+        let causes = report.causes(class);
+        if causes.holders.is_empty() {
             return;
         }
-        self.wrap("  ", "made to wait by");
-        for ((acquired, released), holder) in holders.iter().take(PLACES) {
-            let share = format!("{:>6}  ", percent(ratio(holder.caused_ns, figures.wait_ns)));
+        let of_both = if causes.of_both { " (readers and writers)" } else { "" };
+        self.wrap("  ", &format!("made to wait by{of_both}"));
+        for ((acquired, released), holder) in causes.holders.iter().take(PLACES) {
             let at = report.names.line_of(*acquired).or_else(|| report.names.line_of(*released));
             let at = at.map_or("an unknown place", |id| report.names.text(id));
             let average = duration(holder.hold_ns / holder.holds.max(1));
@@ -216,11 +214,11 @@ impl Page {
                 duration(holder.caused_ns),
                 counted(holder.holds, "hold"),
             );
-            self.wrap(&share, &line);
+            self.wrap(&lead(holder.caused_ns, causes.wait_ns), &line);
         }
-        if figures.handover_ns > 0 {
-            let share = format!("{:>6}  ", percent(ratio(figures.handover_ns, figures.wait_ns)));
-            self.wrap(&share, &format!("{}: nobody, on its way to the next", duration(figures.handover_ns)));
+        if causes.handover_ns > 0 {
+            let line = format!("{}: nobody, on its way to the next", duration(causes.handover_ns));
+            self.wrap(&lead(causes.handover_ns, causes.wait_ns), &line);
         }
     }
 
@@ -240,11 +238,11 @@ impl Page {
                 duration(class.figures.wait_max_ns),
             ],
             name: title(class, false),
-            notes: details(class, &report.names),
+            notes: details(class),
             alarm: false,
         };
         let table: Vec<Row> = rows[..shown].iter().map(row).collect();
-        self.table(&["wait", "waits", "average", "longest", "what"], &table)?;
+        self.table(&["wait", "waits", "wait avg", "wait max", "what"], &table)?;
         if rows.len() > shown {
             let more = counted((rows.len() - shown) as u64, "more");
             writeln!(self.text, "and {} (--top 0 shows them)", more.trim_end_matches('s'))?;
@@ -379,6 +377,11 @@ impl Page {
     }
 }
 
+/// A share before a line.
+fn lead(part: u64, of: u64) -> String {
+    format!("{:>7}  ", percent(ratio(part, of)))
+}
+
 /// Columns that a text takes: without what sets colours.
 fn visible(text: &str) -> usize {
     let mut columns = 0;
@@ -397,7 +400,8 @@ fn visible(text: &str) -> usize {
 /// Classes shown unless the user says otherwise.
 pub(super) const DEFAULT_SHOWN: usize = 10;
 
-const HEADINGS: [&str; 8] = ["lost", "wait", "waits", "held avg", "average", "longest", "acquired", "locks"];
+const HEADINGS: [&str; 8] =
+    ["lost", "wait", "waits", "held avg", "wait avg", "wait max", "acquired", "locks"];
 
 /// A row of a table.
 struct Row {
@@ -421,7 +425,7 @@ fn row(report: &Report, class: &Class, several: bool) -> Row {
             figures.acquisitions.to_string(),
         ],
         name: title(class, several),
-        notes: details(class, &report.names),
+        notes: details(class),
         alarm: share >= 0.1,
     }
 }
@@ -444,7 +448,7 @@ fn title(class: &Class, several: bool) -> String {
 }
 
 /// What more there is to say of it: its kind, its line, how uneven its locks are.
-fn details(class: &Class, _names: &Names) -> String {
+fn details(class: &Class) -> String {
     let figures = &class.figures;
     let mut parts = Vec::new();
     if !class.at.is_empty() {
@@ -452,7 +456,8 @@ fn details(class: &Class, _names: &Names) -> String {
     }
     // Of mutexes it is not said: most locks are. Several are called so already.
     let counted_as = figures.locks > 1;
-    if !(counted_as || matches!(class.kind, LockKind::Mutex | LockKind::Recycled | LockKind::Overflow)) {
+    let is_said = counted_as || class.kind == LockKind::Join;
+    if !(is_said || matches!(class.kind, LockKind::Mutex | LockKind::Recycled | LockKind::Overflow)) {
         parts.push(format!("a {}", noun(class.kind)));
     }
     if figures.waited_locks > 1 {

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::sampler::{Estimate, Hidden, Outcome, Sleep, Times};
 use super::symbols::file_name;
 use super::text::duration;
+use crate::output::counted;
 
 /// Calls with a line of their own; the others are summed up.
 const CALLS: usize = 4;
@@ -189,16 +190,12 @@ pub(super) fn lines(outcome: &Outcome) -> Vec<String> {
 
 fn heading(outcome: &Outcome) -> String {
     let seen: u64 = outcome.processes.iter().map(|process| process.seen).sum();
-    let mut text = format!(
-        "Where the time of the threads went ({} of {seen} threads, {} looks",
+    format!(
+        "Where the time of the threads went ({} of {}, seen at {}):",
         duration(outcome.total.lived_ns),
-        outcome.looks
-    );
-    if let Some(lost) = outcome.total.lost() {
-        let _ = write!(text, "; lost to locks: {:.1} % of the time with something to do", lost * 100.0);
-    }
-    text.push(')');
-    text
+        counted(seen, "thread"),
+        counted(outcome.looks, "look")
+    )
 }
 
 /// Without the waits that are counted as such.
@@ -320,8 +317,7 @@ mod tests {
         assert_eq!(
             lines(&outcome),
             [
-                "Where the time of the threads went (10.0 s of 3 threads, 100 looks; lost to locks: 37.5 % \
-                 of the time with something to do)",
+                "Where the time of the threads went (10.0 s of 3 threads, seen at 100 looks):",
                 "   30.0 %     3.00 s  waiting for locks (+-12 %, 75 samples)",
                 "   32.0 %     3.20 s  running",
                 "    8.0 %     800 ms  ready, without a CPU",

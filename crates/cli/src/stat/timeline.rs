@@ -10,8 +10,9 @@ use super::class::Class;
 use super::names::{NO_STACK, Names, StackId};
 use super::sampler::{Key, MAIN, Outcome, Party, Waited};
 
-/// Classes that are shown.
+/// Classes that are shown, and their least share of all waiting.
 const CLASSES: usize = 8;
+const SMALL: u64 = 200;
 /// Parties of a class that are told apart.
 const PARTIES: usize = 6;
 /// Pieces of time in which somebody waited: of fewer there is nothing to see.
@@ -70,6 +71,8 @@ pub(super) fn places(outcome: &Outcome, pid: u32, start_ns: u64) -> Vec<Key> {
 impl Timeline {
     pub(super) fn new(outcome: &Outcome, classes: &[Class], names: &Names, places: &Places) -> Self {
         let series = &outcome.series;
+        let locks = classes.iter().filter(|class| class.kind.is_acquired());
+        let all: u64 = locks.map(|class| class.figures.wait_ns).sum();
         let mut timeline = Timeline {
             looks: outcome.looks,
             piece_ns: series.length,
@@ -77,7 +80,7 @@ impl Timeline {
             classes: Vec::new(),
         };
         for (class, of) in classes.iter().enumerate().filter(|(_, class)| class.kind.is_acquired()) {
-            if timeline.classes.len() == CLASSES || of.figures.wait_ns == 0 {
+            if timeline.classes.len() == CLASSES || of.figures.wait_ns <= all / SMALL {
                 break;
             }
             let pieces: Vec<Vec<(&Key, &Waited)>> = series

@@ -67,7 +67,7 @@ pub(super) fn picture(report: &Report, class: &Class) -> Markup {
     for (&stack, site) in &figures.sites {
         waits.add(&report.names, stack, site.wait_ns);
     }
-    for (&(acquired, released), holder) in &figures.holders {
+    for (&(acquired, released), holder) in report.causes(class).holders {
         // The stack of the release is known whole; of the acquisition the line is.
         let stack = if report.names.frames(released).is_empty() { acquired } else { released };
         holds.add(&report.names, stack, holder.caused_ns);

@@ -179,12 +179,6 @@ impl Times {
         self.lived_ns.saturating_sub(self.idle_ns()).saturating_sub(events).saturating_sub(self.unknown_ns)
     }
 
-    /// The share of [`Times::busy_ns`] that went to waiting for locks. `None` if there was nothing to do.
-    pub(crate) fn lost(&self) -> Option<f64> {
-        let busy = self.busy_ns();
-        (busy > 0).then(|| (self.locks().ns as f64 / busy as f64).min(1.0))
-    }
-
     pub(super) fn merge(&mut self, other: &Times) {
         // A sum is known only if each part of it is.
         self.ready_ns = match (self.ready_ns, other.ready_ns) {
