@@ -15,6 +15,7 @@ mod sim;
 mod sim_check;
 mod sim_targets;
 mod stat_diagnosis;
+mod stat_page;
 mod stat_reports;
 mod stat_ways;
 mod support;

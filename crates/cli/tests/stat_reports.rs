@@ -1038,11 +1038,15 @@ fn members_of_structs_are_known_by_what_is_passed() {
         typedef struct { char name[24]; pthread_mutex_t lock; } pool_t;
         static pool_t *pool;
         static int tid;
-        static __attribute__((noinline)) void my_lock(my_mutex_t *mutex) { pthread_mutex_lock(&mutex->mutex); }
+        static __attribute__((noinline)) void my_lock(my_mutex_t *m) { pthread_mutex_lock(&m->mutex); }
         static __attribute__((noinline)) void take(struct session *session, int which) {
-            if (which == 0) { pthread_mutex_lock(&session->lock); session->count++; pthread_mutex_unlock(&session->lock); }
-            if (which == 1) { pthread_mutex_lock(&session->other); session->count++; pthread_mutex_unlock(&session->other); }
-            if (which == 2) { my_lock(&session->third); session->count++; pthread_mutex_unlock(&session->third.mutex); }
+            if (which == 0) pthread_mutex_lock(&session->lock);
+            if (which == 1) pthread_mutex_lock(&session->other);
+            if (which == 2) my_lock(&session->third);
+            session->count++;
+            if (which == 0) pthread_mutex_unlock(&session->lock);
+            if (which == 1) pthread_mutex_unlock(&session->other);
+            if (which == 2) pthread_mutex_unlock(&session->third.mutex);
         }
         static __attribute__((noinline)) void put(pool_t *of) {
             pthread_mutex_lock(&of->lock); of->name[0]++; pthread_mutex_unlock(&of->lock);
@@ -1057,7 +1061,9 @@ fn members_of_structs_are_known_by_what_is_passed() {
         int main(void) {
             session = calloc(1, sizeof *session);
             pool = calloc(1, sizeof *pool);
-            pthread_mutex_t *locks[] = { &session->lock, &session->other, &session->third.mutex, &pool->lock };
+            pthread_mutex_t *locks[] = {
+                &session->lock, &session->other, &session->third.mutex, &pool->lock
+            };
             for (which = 0; which < 4; which++) {
                 pthread_t thread;
                 tid = 0;

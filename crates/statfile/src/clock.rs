@@ -4,8 +4,8 @@ use std::mem::offset_of;
 
 use crate::layout::{CLOCK_COUNTER, Header};
 
-/// Ticks to nanoseconds, by the pairs of the two clocks that the process has left. Without a second pair, which
-/// it leaves within some 30 ms, a tick passes for a nanosecond.
+/// Ticks to nanoseconds, by the pairs of the two clocks that the process has left. Without a second pair,
+/// which it leaves within some 30 ms, a tick passes for a nanosecond.
 pub(crate) struct Clock {
     pub(crate) start_ticks: u64,
     pub(crate) start_ns: u64,

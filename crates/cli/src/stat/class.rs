@@ -69,8 +69,8 @@ pub(super) struct HolderFigures {
 /// Applies a function to each sum in two sets of figures.
 macro_rules! each_sum {
     ($of:ident, $with:ident, $f:expr) => {
-        each_sum!(@ $of, $with, $f, locks waited_locks acquisitions contended timeouts wait_ns hold_ns waited_holds
-            waited_hold_ns handover_ns signals broadcasts signals_with_mutex in_vain)
+        each_sum!(@ $of, $with, $f, locks waited_locks acquisitions contended timeouts wait_ns hold_ns
+            waited_holds waited_hold_ns handover_ns signals broadcasts signals_with_mutex in_vain)
     };
     (@ $of:ident, $with:ident, $f:expr, $($field:ident)*) => {
         $($of.$field = $f($of.$field, $with.$field);)*
@@ -503,8 +503,8 @@ impl Cuts {
         makes_locks(&names.frame_of(*frame).function).then(|| self.wrapped(names, stacks, depth))?
     }
 
-    /// The frame that tells it apart; and the wrapper by which it was made, or the line of the program that led
-    /// into a library.
+    /// The frame that tells it apart; and the wrapper by which it was made, or the line of the program that
+    /// led into a library.
     fn name(&self, names: &Names, stack: StackId) -> (String, String) {
         let frames = names.interesting(stack);
         let length = self.lengths.get(&stack).copied().unwrap_or(1).min(frames.len());

@@ -1,8 +1,8 @@
 //! Which member of which struct a lock is, by the debug information at the call that takes it.
 //!
-//! Compilers that optimise say what the first argument of a call is: what a register of the caller has, or had
-//! when its function began, and how much more. A variable of the caller that is in the same register points to
-//! the struct that the lock is in. Without that, the types tell if there is one possibility only.
+//! Compilers that optimise say what the first argument of a call is: what a register of the caller has, or
+//! had when its function began, and how much more. A variable of the caller that is in the same register
+//! points to the struct that the lock is in. Without that, the types tell if there is one possibility only.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -107,7 +107,8 @@ fn start(entry: &Entry<'_>) -> u64 {
     entry.attr_value(gimli::DW_AT_data_member_location).and_then(|value| value.udata_value()).unwrap_or(0)
 }
 
-/// What a value is, as far as it can be compared: what a register has, or had when the function began, and more.
+/// What a value is, as far as it can be compared: what a register has, or had when the function began, and
+/// more.
 #[derive(Clone, Copy, PartialEq)]
 enum Base {
     Has(Register),
@@ -167,8 +168,8 @@ impl<'a> Call<'_, '_, 'a> {
         found.filter(|name| !name.starts_with("::"))
     }
 
-    /// The variables of the function, what the first argument of the call is, and whether the call is described
-    /// at all.
+    /// The variables of the function, what the first argument of the call is, and whether the call is
+    /// described at all.
     fn locals(&self) -> Option<(Vec<Local<'a>>, Option<(Base, i64)>, bool)> {
         let mut entries = self.reader.unit.entries_at_offset(self.function).ok()?;
         entries.next_dfs().ok()??;
@@ -282,8 +283,8 @@ impl<'a> Call<'_, '_, 'a> {
         if points { entry.attr_value(gimli::DW_AT_type) } else { None }
     }
 
-    /// The lock at this place in a type: in the innermost struct that is not made to be a lock. `around` is the
-    /// struct around one that is.
+    /// The lock at this place in a type: in the innermost struct that is not made to be a lock. `around` is
+    /// the struct around one that is.
     fn lock_at(
         &self,
         of: AttributeValue<Slice<'a>>,

@@ -33,12 +33,19 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
     let apart: Vec<&Class> =
         report.classes.iter().filter(|class| report.share(&class.figures) >= SMALL).take(APART).collect();
     let times = report.sampled.as_ref().map(threads::lines).unwrap_or_default();
+    let mut notes = String::new();
+    // Writing to a String cannot fail.
+    let _ = report.uncounted.write(&mut notes, locks.is_empty());
     let body = html! {
         header {
             h1 { "What " code { (command) } " waits for" }
             p.lead {
-                "Waiting for locks took " (duration(report.wait_ns())) ": " (lost) " of the threads' time, "
-                (duration(report.busy_ns)) " together."
+                @if locks.is_empty() {
+                    "No lock that is counted was used."
+                } @else {
+                    "Waiting for locks took " (duration(report.wait_ns())) ": " (lost) " of the time in \
+                     which the threads that used a lock had something to do, " (duration(report.busy_ns)) " together."
+                }
             }
             dl.facts {
                 @for line in ran_on(report) {
@@ -61,29 +68,29 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
             }
         }
         main {
-            section aria-labelledby="locks" {
-                h2 id="locks" { "Locks" }
-                @if locks.is_empty() {
-                    p { "No lock that is counted was used." }
-                } @else {
-                    (classes(report, &locks, true))
-                }
+            @if !locks.is_empty() {
+                section aria-labelledby="locks" { h2 id="locks" { "Locks" } (classes(report, &locks, true)) }
             }
             @if !others.is_empty() {
-                section aria-labelledby="others" { h2 id="others" { "Other waits" } (classes(report, &others, false)) }
+                section aria-labelledby="others" {
+                    h2 id="others" { "Other waits" }
+                    (classes(report, &others, false))
+                }
             }
-            @if !apart.is_empty() {
+            @if report.sampled.is_some() && !locks.is_empty() {
                 section aria-labelledby="time" {
                     h2 id="time" { "Who waited, and when" }
                     (time::picture(report))
                 }
+            }
+            @if !apart.is_empty() {
                 section aria-labelledby="stacks" {
                     h2 id="stacks" { "Who waited, and for whom" }
                     p.soft {
                         "The bar in the middle is a lock; above it is who waited, from the line that waits \
-                         outwards; below it is who made others wait, from the line that took the lock outwards (of a \
-                         readers-writer lock for readers and writers, whoever waited). \
-                         Widths are times."
+                         outwards; below it is who made others wait, from the line that took the lock \
+                         outwards (of a readers-writer lock for readers and writers, whoever waited). Widths \
+                         are times."
                     }
                     @for class in &apart { (flame::picture(report, class)) }
                 }
@@ -98,10 +105,11 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
             @if let Some((first, rest)) = times.split_first() {
                 section aria-labelledby="times" {
                     h2 id="times" { "Where the time of the threads went" }
-                    p.soft { (first) }
+                    p.soft { (first.trim_start_matches(threads::HEADING).trim_end_matches(':')) }
                     pre { @for line in rest { (line) "\n" } }
                 }
             }
+            @if !notes.is_empty() { section { @for line in notes.lines() { p.soft { (line) } } } }
         }
         footer { p { "Made by " code { "poundlock stat" } " " (env!("CARGO_PKG_VERSION")) "." } }
     };
@@ -191,8 +199,8 @@ fn roles(roles: &[Role]) -> Markup {
         "in calls",
         "idle",
         "waits for locks",
-        "in all",
-        "of one",
+        "these took",
+        "of one thread",
     ];
     let row = |role: &Role| {
         let share =
@@ -219,9 +227,9 @@ fn roles(roles: &[Role]) -> Markup {
     let rows: Vec<_> = roles.iter().map(row).collect();
     html! {
         p.soft {
-            "By name, of all processes of a program. Shares are of the time that the threads were seen to live, \
-             and have an error; waits for locks are counted and timed each: of all threads of the name, and of \
-             the one that waited longest."
+            "By name, of all processes of a program. Shares are of the time that the threads were seen to \
+             live, and have an error; waits for locks are counted and timed each: of all threads of the name, \
+             and of the one that waited longest."
         }
         (table(&headings, &rows))
     }

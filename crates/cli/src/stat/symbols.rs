@@ -200,8 +200,8 @@ impl Space<'_> {
         Some(Variable { name: format!("{}{member} (in {in_file})", symbol.name), declared_at })
     }
 
-    /// The variable as [`Space::variable`] names it, but that all elements of an array are one: `table[].lock`.
-    /// Each is looked up once.
+    /// The variable as [`Space::variable`] names it, but that all elements of an array are one:
+    /// `table[].lock`. Each is looked up once.
     pub(super) fn variables(&self, address: u64) -> Option<Rc<Variable>> {
         let (image, vaddr) = self.image_at(address)?;
         // What is no variable of its own is known by its file alone.
@@ -502,8 +502,8 @@ impl ElfFile {
         })
     }
 
-    /// The size of an element of the variable that starts at this address: after as many bytes the next lock of
-    /// its sort may come. `None` if nothing tells.
+    /// The size of an element of the variable that starts at this address: after as many bytes the next lock
+    /// of its sort may come. `None` if nothing tells.
     fn element_size(&self, vaddr: u64, size: u64) -> Option<u64> {
         let variables = self.variables()?;
         let mut sizes = self.element_sizes.borrow_mut();

@@ -36,8 +36,8 @@ pub(super) struct Style {
 }
 
 impl Style {
-    /// The width of the terminal that standard error is, or what `COLUMNS` says, and colours if they are welcome
-    /// there; of a file 110 columns without.
+    /// The width of the terminal that standard error is, or what `COLUMNS` says, and colours if they are
+    /// welcome there; of a file 110 columns without.
     pub(super) fn of_standard_error() -> (usize, bool) {
         let said = |name| std::env::var_os(name).filter(|value: &std::ffi::OsString| !value.is_empty());
         let terminal =
@@ -109,8 +109,8 @@ impl Page {
             let threads = counted(report.locking_threads, "thread");
             let idle = if idle > report.thread_time_ns / 20 { " had something to do" } else { " lived" };
             let line = format!(
-                "Waiting for locks took {}: {share} of the time that the {threads} that used a lock{idle}, {of} \
-                 together.",
+                "Waiting for locks took {}: {share} of the time that the {threads} that used a lock{idle}, \
+                 {of} together.",
                 duration(waited)
             );
             let line = self.strong(&line);
@@ -352,7 +352,8 @@ impl Page {
                 line.push(' ');
                 used += 1;
             }
-            // One that fits no line is broken behind a slash, a comma or a colon, if there is one far enough on.
+            // One that fits no line is broken behind a slash, a comma or a colon, if there is one far enough
+            // on.
             while used + visible(&word) > self.style.columns && !word.contains('\x1b') {
                 let room = self.style.columns.saturating_sub(used).max(8);
                 let fits: Vec<char> = word.chars().take(room).collect();

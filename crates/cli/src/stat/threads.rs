@@ -1,4 +1,5 @@
-//! "Where the time of the threads went": what the sampler found as a short table, and by the names of threads.
+//! "Where the time of the threads went": what the sampler found as a short table, and by the names of
+//! threads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -149,6 +150,9 @@ pub(super) fn roles(sampled: Option<&Outcome>, before: &[Snapshot], snapshots: &
     roles
 }
 
+/// What the first line begins with.
+pub(super) const HEADING: &str = "Where the time of the threads went";
+
 /// The table, one line each, without an end of line; empty if no thread was seen.
 pub(super) fn lines(outcome: &Outcome) -> Vec<String> {
     let times = &outcome.total;
@@ -191,7 +195,7 @@ pub(super) fn lines(outcome: &Outcome) -> Vec<String> {
 fn heading(outcome: &Outcome) -> String {
     let seen: u64 = outcome.processes.iter().map(|process| process.seen).sum();
     format!(
-        "Where the time of the threads went ({} of {}, seen at {}):",
+        "{HEADING} ({} of {}, seen at {}):",
         duration(outcome.total.lived_ns),
         counted(seen, "thread"),
         counted(outcome.looks, "look")

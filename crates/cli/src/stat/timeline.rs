@@ -18,8 +18,8 @@ const PARTIES: usize = 6;
 /// Pieces of time in which somebody waited: of fewer there is nothing to see.
 const FEWEST: usize = 3;
 
-/// Where the acquisitions were of those that looks found holding locks: by process, start of its file, and return
-/// address.
+/// Where the acquisitions were of those that looks found holding locks: by process, start of its file, and
+/// return address.
 pub(super) type Places = HashMap<Key, StackId>;
 
 /// All classes that somebody was seen waiting for, most waiting first.

@@ -1,6 +1,5 @@
-//! What a program may have waited for that is not in the table: functions that its files call and that are not
-//! watched. Of locks made of atomic instructions alone there
-//! is no sign at all.
+//! What a program may have waited for that is not in the table: functions that its files call and that are
+//! not watched. Of locks made of atomic instructions alone there is no sign at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

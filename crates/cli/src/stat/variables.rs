@@ -146,8 +146,8 @@ impl Variables {
         self.members.only_lock_of(class)
     }
 
-    /// The member that is locked by the call that returns to this address, as `struct::member`. `by_types`: if
-    /// debug information does not say what the call's argument is, what the types allow.
+    /// The member that is locked by the call that returns to this address, as `struct::member`. `by_types`:
+    /// if debug information does not say what the call's argument is, what the types allow.
     pub(super) fn locked_by(&self, returns_to: u64, kind: LockKind, by_types: bool) -> Option<String> {
         let (unit, function) = self.members.function_at(returns_to.checked_sub(1)?)?;
         let dwarf = self.dwarf();

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::{percent_of, title};
 use crate::stat::class::Class;
-use crate::stat::names::{Names, StackId};
+use crate::stat::names::{FrameId, Names};
 use crate::stat::report::{Report, ratio};
 use crate::stat::text::{duration, percent};
 
@@ -23,10 +23,10 @@ struct Node {
 }
 
 impl Node {
-    fn add(&mut self, names: &Names, stack: StackId, ns: u64) {
+    fn add(&mut self, names: &Names, frames: impl IntoIterator<Item = FrameId>, ns: u64) {
         self.ns += ns;
         let mut node = self;
-        for id in names.interesting(stack) {
+        for id in frames {
             node = node.frames.entry(names.text(id).to_owned()).or_default();
             node.ns += ns;
         }
@@ -63,14 +63,20 @@ fn bars<'n>(node: &'n Node, x: f64, level: usize, all: u64, out: &mut Vec<Bar<'n
 /// The picture of a class.
 pub(super) fn picture(report: &Report, class: &Class) -> Markup {
     let figures = &class.figures;
+    let names = &report.names;
     let (mut waits, mut holds) = (Node::default(), Node::default());
     for (&stack, site) in &figures.sites {
-        waits.add(&report.names, stack, site.wait_ns);
+        waits.add(names, names.interesting(stack), site.wait_ns);
     }
     for (&(acquired, released), holder) in report.causes(class).holders {
         // The stack of the release is known whole; of the acquisition the line is.
-        let stack = if report.names.frames(released).is_empty() { acquired } else { released };
-        holds.add(&report.names, stack, holder.caused_ns);
+        let function = |id: FrameId| &names.frame_of(id).function;
+        let line = names.line_of(acquired);
+        let mut outer = names.interesting(released);
+        if line.is_some_and(|line| outer.first().is_some_and(|&first| function(first) == function(line))) {
+            outer.remove(0);
+        }
+        holds.add(names, line.into_iter().chain(outer), holder.caused_ns);
     }
     let all = figures.wait_ns.max(waits.ns).max(holds.ns).max(1);
     let (mut above, mut below) = (Vec::new(), Vec::new());

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::{percent_of, title};
 use crate::stat::class::Class;
-use crate::stat::events::bounds;
+use crate::stat::events::site_bounds;
 use crate::stat::text::duration;
 
 /// The heights of the bars and of the line of durations below them, in pixels.
@@ -48,17 +48,30 @@ fn picture(what: &str, class: &str, buckets: &[u64]) -> Markup {
                         .max(if *number > 0 { 1.5 } else { 0.0 });
                     g {
                         title {
-                            (duration(bounds(first + n).0)) " to " (duration(bounds(first + n).1)) ": " (number)
+                            (words(first + n)) ": " (number)
                         }
                         rect x=(percent_of(place(n))) y=(format!("{:.1}", BARS as f64 - height))
                             width=(percent_of(0.9 / count as f64)) height=(format!("{height:.1}")) {}
                     }
-                    @if n % step == 0 {
-                        text x=(percent_of(place(n))) y=(BARS + AXIS - 5) { (duration(bounds(first + n).0)) }
+                    // One at the right end would be cut.
+                    @if n % step == 0 && place(n) < 0.85 {
+                        text x=(percent_of(place(n))) y=(BARS + AXIS - 5) {
+                            @if site_bounds(first + n).0 == 0 { (words(first + n)) }
+                            @else { (duration(site_bounds(first + n).0)) }
+                        }
                     }
                 }
                 line x2="100%" y1=(BARS) y2=(BARS) {}
             }
         }
+    }
+}
+
+/// The durations of a bar.
+fn words(bucket: usize) -> String {
+    match site_bounds(bucket) {
+        (0, to) => format!("below {}", duration(to)),
+        (from, u64::MAX) => format!("{} and more", duration(from)),
+        (from, to) => format!("{} to {}", duration(from), duration(to)),
     }
 }

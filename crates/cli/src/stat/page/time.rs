@@ -50,9 +50,9 @@ pub(super) fn picture(report: &Report) -> Markup {
     html! {
         @if timeline.classes.is_empty() {
             p.soft {
-                "There is nothing to draw: the threads were looked at " (timeline.looks) " times, and too few of \
-                 these looks saw a thread wait for a lock. They come every few milliseconds at most, so a run \
-                 of less than a tenth of a second is over before there are enough."
+                "There is nothing to draw: the threads were looked at " (timeline.looks) " times, and too \
+                 few of these looks saw a thread wait for a lock. They come every few milliseconds at most, so \
+                 a run of less than a tenth of a second is over before there are enough."
             }
         } @else {
             p.soft {
@@ -103,7 +103,9 @@ fn class(report: &Report, row: &Row, columns: &Columns) -> Markup {
                         path class=(layer.class) d=(path(&layers[..n], layer, columns, highest)) {}
                     }
                     @for n in (0..columns.count).filter(|&n| waiting[n] > 0) {
-                        rect.at x=(n) width="1" height=(HEIGHT) { title { (words(&layers, columns, n, threads(n))) } }
+                        rect.at x=(n) width="1" height=(HEIGHT) {
+                            title { (words(&layers, columns, n, threads(n))) }
+                        }
                     }
                 }
                 (axis(columns))

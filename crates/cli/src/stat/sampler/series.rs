@@ -1,5 +1,5 @@
-//! Who waited for locks, and who had them, over time: in pieces of time of one length, which doubles when there
-//! are too many of them.
+//! Who waited for locks, and who had them, over time: in pieces of time of one length, which doubles when
+//! there are too many of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -118,8 +118,8 @@ impl Series {
         });
     }
 
-    /// In this time threads were seen waiting for a lock: `seen` is for one nanosecond of each waiter, of which
-    /// there are `times` as many.
+    /// In this time threads were seen waiting for a lock: `seen` is for one nanosecond of each waiter, of
+    /// which there are `times` as many.
     pub(super) fn add(&mut self, (from, to): (u64, u64), key: Key, seen: &Waited, times: f64) {
         self.each(from, to, |piece, ns| {
             let factor = times * ns as f64;
