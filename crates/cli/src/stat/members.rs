@@ -1,13 +1,13 @@
-//! Which member of which struct a lock is, by the debug information at the call that takes it.
+//! Which member of which struct a lock is, by what the function that takes it can get at.
 //!
-//! Compilers that optimise say what the first argument of a call is: what a register of the caller has, or
-//! had when its function began, and how much more. A variable of the caller that is in the same register
-//! points to the struct that the lock is in. Without that, the types tell if there is one possibility only.
+//! Debug information does not say where in a struct the lock is that a call is given: compilers keep its
+//! address in a register of which they say nothing else. So nothing is said where there is more than one
+//! possibility.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
-use gimli::{AttributeValue, DebugInfoOffset, Expression, Operation, Register, UnitOffset};
+use gimli::{AttributeValue, DebugInfoOffset, UnitOffset};
 use poundlock_statfile::LockKind;
 
 use super::names::is_lock_type;
@@ -45,8 +45,8 @@ pub(super) struct Members {
 struct Struct {
     /// With the namespaces and classes around it.
     name: String,
-    /// Where each lock is, its name, and its type's.
-    locks: Vec<(u64, String, String)>,
+    /// The name of each lock, and its type's.
+    locks: Vec<(String, String)>,
 }
 
 impl Members {
@@ -64,7 +64,7 @@ impl Members {
         {
             let known = self.structs.entry(of);
             let known = known.or_insert_with(|| Struct { name: name(), locks: Vec::new() });
-            known.locks.push((start(entry), member, of_type));
+            known.locks.push((member, of_type));
         }
     }
 
@@ -94,120 +94,50 @@ impl Members {
     pub(super) fn only_lock_of(&self, class: &str) -> Option<&str> {
         // A header's class is in each unit that includes it.
         let of = self.structs.values().filter(|known| known.name == class).flat_map(|known| &known.locks);
-        let mut names: Vec<&str> = of.map(|(_, name, _)| name.as_str()).collect();
+        let mut names: Vec<&str> = of.map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();
         names.dedup();
         if let [name] = names[..] { Some(name) } else { None }
     }
 }
 
-/// Where a member is in its struct.
-fn start(entry: &Entry<'_>) -> u64 {
-    // A union's members have no place: they are all at its beginning.
-    entry.attr_value(gimli::DW_AT_data_member_location).and_then(|value| value.udata_value()).unwrap_or(0)
-}
-
-/// What a value is, as far as it can be compared: what a register has, or had when the function began, and
-/// more.
-#[derive(Clone, Copy, PartialEq)]
-enum Base {
-    Has(Register),
-    Had(Register),
-}
-
-/// A variable of a function.
-struct Local<'a> {
-    of: AttributeValue<Slice<'a>>,
-    value: Option<(Base, i64)>,
-}
-
-/// A call that takes a lock.
-pub(super) struct Call<'m, 'r, 'a> {
+/// A function that takes a lock.
+pub(super) struct Taker<'m, 'r, 'a> {
     pub(super) members: &'m Members,
     pub(super) reader: &'r Reader<'r, 'a>,
     pub(super) unit: DebugInfoOffset,
     pub(super) function: UnitOffset,
-    /// The address that it returns to.
-    pub(super) returns_to: u64,
-    /// The register of the first argument.
-    pub(super) argument: Register,
     pub(super) kind: LockKind,
 }
 
-impl<'a> Call<'_, '_, 'a> {
-    /// `struct::member`, if it is known. `by_types`: if the variables do not tell, what the types allow.
-    pub(super) fn member(&self, by_types: bool) -> Option<String> {
-        let (locals, argument, is_described) = self.locals()?;
-        if is_described {
-            let (base, offset) = argument?;
-            let of = locals.iter().filter_map(|local| {
-                let (_, before) = local.value.filter(|(other, _)| *other == base)?;
-                let offset = u64::try_from(offset.checked_sub(before)?).ok()?;
-                self.lock_at(self.pointee(local.of.clone())?, offset, None, 0)
-            });
-            return only(of.collect());
-        }
-        if !by_types {
-            return None;
-        }
-        let mut search = Search { call: self, seen: HashSet::new(), found: BTreeSet::new() };
-        for local in locals {
-            search.reach(local.of, 0);
+impl<'a> Taker<'_, '_, 'a> {
+    /// `struct::member`, if it is the only lock of its kind that the function's variables, those of its unit,
+    /// and the results of functions lead to.
+    pub(super) fn only_lock(&self) -> Option<String> {
+        let mut search = Search { taker: self, seen: HashSet::new(), found: BTreeSet::new() };
+        let mut entries = self.reader.unit.entries_at_offset(self.function).ok()?;
+        entries.next_dfs().ok()??;
+        while let Ok(Some(entry)) = entries.next_dfs() {
+            if entry.depth() <= 0 {
+                break;
+            }
+            let is_variable = matches!(entry.tag(), gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter);
+            if let Some(of) = self.type_of(entry, 0).filter(|_| is_variable) {
+                search.reach(of, 0);
+            }
         }
         let mut tree = self.reader.unit.entries_tree(None).ok()?;
         let mut children = tree.root().ok()?.children();
         while let Ok(Some(child)) = children.next() {
-            // What a global variable points to, or a function returns, may be what is locked as well.
             if matches!(child.entry().tag(), gimli::DW_TAG_variable | gimli::DW_TAG_subprogram)
                 && let Some(of) = child.entry().attr_value(gimli::DW_AT_type)
             {
                 search.reach(of, 0);
             }
         }
-        let found = if search.seen.len() < TYPES { only(search.found) } else { None };
-        found.filter(|name| !name.starts_with("::"))
-    }
-
-    /// The variables of the function, what the first argument of the call is, and whether the call is
-    /// described at all.
-    fn locals(&self) -> Option<(Vec<Local<'a>>, Option<(Base, i64)>, bool)> {
-        let mut entries = self.reader.unit.entries_at_offset(self.function).ok()?;
-        entries.next_dfs().ok()??;
-        let (mut locals, mut argument, mut is_described) = (Vec::new(), None, false);
-        // The depth of the call's entry, while its parameters follow.
-        let mut call = None;
-        while let Ok(Some(entry)) = entries.next_dfs() {
-            if entry.depth() <= 0 {
-                break;
-            }
-            call = call.filter(|depth| entry.depth() > *depth);
-            match entry.tag() {
-                gimli::DW_TAG_call_site | gimli::DW_TAG_GNU_call_site => {
-                    let pc = [gimli::DW_AT_call_return_pc, gimli::DW_AT_low_pc];
-                    let pc = pc.iter().find_map(|name| entry.attr_value(*name));
-                    let pc = pc.and_then(|pc| self.reader.dwarf.attr_address(self.reader.unit, pc).ok()?);
-                    if pc == Some(self.returns_to) {
-                        (call, is_described) = (Some(entry.depth()), true);
-                    }
-                }
-                gimli::DW_TAG_call_site_parameter | gimli::DW_TAG_GNU_call_site_parameter => {
-                    let place = entry.attr_value(gimli::DW_AT_location).and_then(|at| at.exprloc_value());
-                    let place = place.and_then(|place| self.value(place, true));
-                    if call.is_some() && place == Some((Base::Has(self.argument), 0)) {
-                        let value = [gimli::DW_AT_call_value, gimli::DW_AT_GNU_call_site_value];
-                        let value = value.iter().find_map(|name| entry.attr_value(*name)?.exprloc_value());
-                        argument = value.and_then(|value| self.value(value, false));
-                    }
-                }
-                gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter => {
-                    if let Some(of) = self.type_of(entry, 0) {
-                        locals.push(Local { of, value: self.variable(entry) });
-                    }
-                }
-                _ => {}
-            }
-        }
-        Some((locals, argument, is_described))
+        let mut found = search.found.into_iter().filter(|_| search.seen.len() < TYPES);
+        // A type that is made to be a lock is no sort of locks.
+        found.next().filter(|name| found.next().is_none() && !name.starts_with("::"))
     }
 
     /// The type of a variable; one of an inlined function refers to that.
@@ -216,48 +146,6 @@ impl<'a> Call<'_, '_, 'a> {
             let origin = entry.attr_value(gimli::DW_AT_abstract_origin).filter(|_| depth < DEEPEST)?;
             self.type_of(&self.reader.entry(origin)?.1, depth + 1)
         })
-    }
-
-    /// What a variable is during the call.
-    fn variable(&self, entry: &Entry<'a>) -> Option<(Base, i64)> {
-        let location = entry.attr_value(gimli::DW_AT_location)?;
-        if let Some(expression) = location.exprloc_value() {
-            return self.value(expression, true);
-        }
-        let at = self.returns_to - 1;
-        let mut list = self.reader.dwarf.attr_locations(self.reader.unit, location).ok()??;
-        while let Ok(Some(entry)) = list.next() {
-            if (entry.range.begin..entry.range.end).contains(&at) {
-                return self.value(entry.data, true);
-            }
-        }
-        None
-    }
-
-    /// What an expression says, which may be that of a place.
-    fn value(&self, expression: Expression<Slice<'a>>, is_place: bool) -> Option<(Base, i64)> {
-        let mut operations = expression.operations(self.reader.unit.encoding());
-        let (mut base, mut offset, mut is_value) = (None, 0i64, !is_place);
-        while let Some(operation) = operations.next().ok()? {
-            match operation {
-                Operation::Register { register } => (base, is_value) = (Some(Base::Has(register)), true),
-                Operation::RegisterOffset { register, offset: more, .. } if base.is_none() => {
-                    (base, offset) = (Some(Base::Has(register)), more);
-                }
-                Operation::EntryValue { expression } if base.is_none() => {
-                    let (Base::Has(register), 0) = self.value(Expression(expression), true)? else {
-                        return None;
-                    };
-                    base = Some(Base::Had(register));
-                }
-                Operation::PlusConstant { value } => {
-                    offset = offset.checked_add(i64::try_from(value).ok()?)?
-                }
-                Operation::StackValue => is_value = true,
-                _ => return None,
-            }
-        }
-        base.filter(|_| is_value).map(|base| (base, offset))
     }
 
     /// Through names of types, and what does not change them.
@@ -275,48 +163,6 @@ impl<'a> Call<'_, '_, 'a> {
         }
         None
     }
-
-    /// What a pointer or a reference points to.
-    fn pointee(&self, of: AttributeValue<Slice<'a>>) -> Option<AttributeValue<Slice<'a>>> {
-        let (_, entry) = self.plain(of)?;
-        let points = is_pointer(&entry);
-        if points { entry.attr_value(gimli::DW_AT_type) } else { None }
-    }
-
-    /// The lock at this place in a type: in the innermost struct that is not made to be a lock. `around` is
-    /// the struct around one that is.
-    fn lock_at(
-        &self,
-        of: AttributeValue<Slice<'a>>,
-        offset: u64,
-        around: Option<String>,
-        depth: usize,
-    ) -> Option<String> {
-        let (at, entry) = self.plain(of).filter(|_| depth < DEEPEST)?;
-        if entry.tag() == gimli::DW_TAG_array_type {
-            let element = entry.attr_value(gimli::DW_AT_type)?;
-            let size = self.reader.size(element.clone(), 0).filter(|&size| size > 0)?;
-            return self.lock_at(element, offset % size, around, depth + 1);
-        }
-        let known = self.members.structs.get(&(self.unit, at));
-        let own = known.map(|known| known.name.clone()).filter(|name| !name.is_empty());
-        let own = own.or_else(|| self.reader.name(&entry)).unwrap_or_default();
-        let is_lock_itself = is_lock_type(&own);
-        if let Some(known) = known
-            && let Some((_, member, of_type)) = known.locks.iter().find(|(start, ..)| *start == offset)
-        {
-            let fits = is_lock(of_type, Some(self.kind));
-            let named = !own.is_empty() && !is_lock_itself;
-            let name = if named { Some(format!("{own}::{member}")) } else { around };
-            return name.filter(|_| fits);
-        }
-        let (start, member, of) = self.reader.member(at, offset)?;
-        let around = match member {
-            Some(member) if !own.is_empty() && !is_lock_itself => Some(format!("{own}::{member}")),
-            _ => around,
-        };
-        self.lock_at(of, offset - start, around, depth + 1)
-    }
 }
 
 fn is_pointer(entry: &Entry<'_>) -> bool {
@@ -326,21 +172,16 @@ fn is_pointer(entry: &Entry<'_>) -> bool {
     )
 }
 
-fn only(found: BTreeSet<String>) -> Option<String> {
-    let mut found = found.into_iter();
-    found.next().filter(|_| found.next().is_none())
-}
-
 /// All locks that can be got at from some types.
 struct Search<'c, 'm, 'r, 'a> {
-    call: &'c Call<'m, 'r, 'a>,
+    taker: &'c Taker<'m, 'r, 'a>,
     seen: HashSet<UnitOffset>,
     found: BTreeSet<String>,
 }
 
 impl<'a> Search<'_, '_, '_, 'a> {
     fn reach(&mut self, of: AttributeValue<Slice<'a>>, depth: usize) {
-        let Some((at, entry)) = self.call.plain(of).filter(|_| depth < DEEPEST) else { return };
+        let Some((at, entry)) = self.taker.plain(of).filter(|_| depth < DEEPEST) else { return };
         if is_pointer(&entry) || entry.tag() == gimli::DW_TAG_array_type {
             if let Some(of) = entry.attr_value(gimli::DW_AT_type) {
                 self.reach(of, depth + 1);
@@ -354,13 +195,13 @@ impl<'a> Search<'_, '_, '_, 'a> {
         if !is_struct || self.seen.len() >= TYPES || !self.seen.insert(at) {
             return;
         }
-        if let Some(known) = self.call.members.structs.get(&(self.call.unit, at)) {
-            let fit = known.locks.iter().filter(|(_, _, of)| is_lock(of, Some(self.call.kind)));
+        if let Some(known) = self.taker.members.structs.get(&(self.taker.unit, at)) {
+            let fit = known.locks.iter().filter(|(_, of)| is_lock(of, Some(self.taker.kind)));
             // What is made to be a lock may be in anything.
             let name = if is_lock_type(&known.name) { "" } else { &known.name };
-            self.found.extend(fit.map(|(_, member, _)| format!("{name}::{member}")));
+            self.found.extend(fit.map(|(member, _)| format!("{name}::{member}")));
         }
-        let Ok(mut tree) = self.call.reader.unit.entries_tree(Some(at)) else { return };
+        let Ok(mut tree) = self.taker.reader.unit.entries_tree(Some(at)) else { return };
         let Ok(root) = tree.root() else { return };
         let mut children = root.children();
         while let Ok(Some(child)) = children.next() {

@@ -229,29 +229,22 @@ impl Space<'_> {
         Some(found)
     }
 
-    /// The member that is locked at a line, from a stack of return addresses: `app::Store<long>::lock`.
+    /// The member that is locked at a line of a stack: that of the class whose method it is, if the class has
+    /// one lock; or the only one that the function can get at. `app::Store<long>::lock`.
     pub(super) fn member(&self, stack: &[u64], line: &Frame, kind: LockKind) -> Option<String> {
-        let is_line = |&&at: &&u64| self.call(at).iter().any(|frame| frame.text == line.text);
-        let of_line = *stack.iter().find(is_line)?;
-        let locked_by = |at: u64, by_types: bool| {
-            let module = self.snapshot.module_at(at.wrapping_sub(1))?;
-            let file = self.symbols.file(&module.path)?;
-            let vaddr = file.code_at(at - 1 - module.start + module.offset)? + 1;
-            file.variables()?.locked_by(vaddr, kind, by_types)
-        };
-        // Of functions that take locks for others the line is the caller's.
-        let inner = stack.iter().take_while(|&&at| at != of_line).chain([&of_line]);
+        let images = self.images.get_or_init(|| self.find_images());
+        let image = images.iter().find(|image| file_name(&image.file.path) == line.module)?;
+        let variables = image.file.variables()?;
         let of_class = || {
             let class = class_of(&line.function)?;
-            let images = self.images.get_or_init(|| self.find_images());
-            let image = images.iter().find(|image| file_name(&image.file.path) == line.module)?;
-            Some(format!("{class}::{}", image.file.variables()?.lock_of(class)?))
+            Some(format!("{class}::{}", variables.lock_of(class)?))
         };
-        inner
-            .clone()
-            .find_map(|&at| locked_by(at, false))
-            .or_else(of_class)
-            .or_else(|| locked_by(of_line, true))
+        let of_function = || {
+            let is_line = |&&at: &&u64| self.call(at).iter().any(|frame| frame.text == line.text);
+            let at = stack.iter().find(is_line)?.checked_sub(1)?;
+            variables.locked_in(at.checked_sub(image.bias)?, kind)
+        };
+        of_class().or_else(of_function)
     }
 
     fn image_at(&self, address: u64) -> Option<(&Image, u64)> {

@@ -9,7 +9,7 @@ use gimli::{AttributeValue, DebugInfoOffset, EndianSlice, RunTimeEndian, Section
 use object::{Object as _, ObjectSection as _};
 use poundlock_statfile::LockKind;
 
-use super::members::{Call, Members};
+use super::members::{Members, Taker};
 
 /// Debug information larger than this is not searched for variables: it would take longer than a reader
 /// waits.
@@ -43,8 +43,6 @@ pub(super) struct Variables {
     /// Where each is described: the unit, and the entry in it. By the variable's address in the file.
     entries: Places,
     members: Members,
-    /// The register of a call's first argument.
-    argument: gimli::Register,
 }
 
 impl Variables {
@@ -57,20 +55,16 @@ impl Variables {
         }
         let endian = if object.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
         let load = |id: SectionId| -> Result<Vec<u8>, object::Error> {
-            // What says nothing about variables is left where it is.
-            if id == SectionId::DebugAranges {
+            // Large ones that say nothing about variables are left where they are.
+            if matches!(id, SectionId::DebugLoc | SectionId::DebugLocLists | SectionId::DebugAranges) {
                 return Ok(Vec::new());
             }
             let section = object.section_by_name(id.name());
             section.map_or(Ok(Vec::new()), |section| Ok(section.uncompressed_data()?.into_owned()))
         };
         let sections = gimli::DwarfSections::load(load).ok()?;
-        let argument = match object.architecture() {
-            object::Architecture::X86_64 => gimli::X86_64::RDI,
-            _ => gimli::AArch64::X0,
-        };
         let (entries, members) = (HashMap::new(), Members::default());
-        let mut variables = Variables { sections, endian, entries, members, argument };
+        let mut variables = Variables { sections, endian, entries, members };
         (variables.entries, variables.members) = variables.find();
         Some(variables)
     }
@@ -146,15 +140,14 @@ impl Variables {
         self.members.only_lock_of(class)
     }
 
-    /// The member that is locked by the call that returns to this address, as `struct::member`. `by_types`:
-    /// if debug information does not say what the call's argument is, what the types allow.
-    pub(super) fn locked_by(&self, returns_to: u64, kind: LockKind, by_types: bool) -> Option<String> {
-        let (unit, function) = self.members.function_at(returns_to.checked_sub(1)?)?;
+    /// The member that is locked by the function that this address is in, as `struct::member`, if there is one
+    /// possibility only.
+    pub(super) fn locked_in(&self, at: u64, kind: LockKind) -> Option<String> {
+        let (unit, function) = self.members.function_at(at)?;
         let dwarf = self.dwarf();
         let of_unit = dwarf.unit(dwarf.debug_info.header_from_offset(unit).ok()?).ok()?;
         let reader = Reader { dwarf: &dwarf, unit: &of_unit };
-        let (members, argument) = (&self.members, self.argument);
-        Call { members, reader: &reader, unit, function, returns_to, argument, kind }.member(by_types)
+        Taker { members: &self.members, reader: &reader, unit, function, kind }.only_lock()
     }
 
     /// The size of what the variable at `address` has many of, if it is an array; else its own.
@@ -315,7 +308,7 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// The member of a struct that an offset is in: where it starts, its name and its type.
-    pub(super) fn member(
+    fn member(
         &self,
         at: UnitOffset,
         offset: u64,
@@ -371,7 +364,7 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    pub(super) fn size(&self, of: AttributeValue<Slice<'a>>, depth: usize) -> Option<u64> {
+    fn size(&self, of: AttributeValue<Slice<'a>>, depth: usize) -> Option<u64> {
         if depth >= DEEPEST {
             return None;
         }

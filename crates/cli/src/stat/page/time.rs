@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use super::{percent_of, title};
+use crate::output::counted;
 use crate::stat::report::{Report, ratio};
 use crate::stat::text::{duration, percent};
 use crate::stat::timeline::{Row, Share};
@@ -50,7 +51,7 @@ pub(super) fn picture(report: &Report) -> Markup {
     html! {
         @if timeline.classes.is_empty() {
             p.soft {
-                "There is nothing to draw: the threads were looked at " (timeline.looks) " times, and too \
+                "There is nothing to draw: the threads were looked at " (counted(timeline.looks, "time")) ", and too \
                  few of these looks saw a thread wait for a lock. They come every few milliseconds at most, so \
                  a run of less than a tenth of a second is over before there are enough."
             }
