@@ -164,7 +164,10 @@ fn axis(columns: &Columns) -> Markup {
         @for at in (0..end).step_by(step as usize) {
             @let x = percent_of(ratio(at, end));
             line x1=(x) x2=(x) y1=(HEIGHT) y2=(HEIGHT + 4) {}
-            text x=(x) dx="3" y=(HEIGHT + AXIS - 4) { @if at == 0 { "0" } @else { (duration(at)) } }
+            // One at the right end would be cut.
+            @if ratio(at, end) < 0.85 {
+                text x=(x) dx="3" y=(HEIGHT + AXIS - 4) { @if at == 0 { "0" } @else { (duration(at)) } }
+            }
         }
     }
 }

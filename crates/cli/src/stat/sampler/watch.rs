@@ -550,8 +550,12 @@ impl Watched {
         let inner = if self.pid == self.inner { tid } else { task.inner_id().unwrap_or(tid) };
         let name = self.role(tid, &name);
         *room -= usize::from(task.is_open());
-        self.about.seen += 1;
-        self.groups.entry(name.clone()).or_insert_with(group).0 += 1;
+        let (seen, _) = self.groups.entry(name.clone()).or_insert_with(group);
+        // In the middle of an `exec` the main thread looks as if it had ended.
+        if tid != self.pid || *seen == 0 {
+            *seen += 1;
+            self.about.seen += 1;
+        }
         self.threads.insert(tid, Thread { task, inner, name, life: Life::new(now, sums), looks: 0 });
     }
 
