@@ -124,6 +124,16 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
+/// `1 process`, `2 processes`.
+pub(crate) fn counted(n: u64, what: &str) -> String {
+    let ending = match (n, what.ends_with(['s', 'x'])) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{n} {what}{ending}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,5 +156,12 @@ mod tests {
         assert!(matches!(Output::open_both(path("-"), ("--plot", None)), Ok((Some(Output::Standard), None))));
         let both = Output::open_both(path("-"), ("--plot", path("-")));
         assert!(both.is_err_and(|failure| failure.line.contains("--plot -")));
+    }
+
+    #[test]
+    fn numbers_agree_with_their_nouns() {
+        assert_eq!(counted(1, "process"), "1 process");
+        assert_eq!(counted(2, "process"), "2 processes");
+        assert_eq!(counted(0, "thread"), "0 threads");
     }
 }

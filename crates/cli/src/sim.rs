@@ -28,7 +28,7 @@ use poundlock_sim::{Hypervisor, Machine, NANOSECOND, Picoseconds, locks, publish
 
 use crate::bench;
 use crate::message::{Failure, say, status};
-use crate::output::print;
+use crate::output::{counted, print};
 
 /// What to do.
 #[derive(clap::Args)]
@@ -195,7 +195,8 @@ fn with_node(machine: &Machine, node: &str) -> Result<Machine, Failure> {
 
 /// A machine's CPUs and sockets, in words, and what a node is if that is something else.
 fn shape(machine: &Machine) -> String {
-    let (cpus, sockets) = (counted(machine.cpus(), "CPU"), counted(machine.sockets() as usize, "socket"));
+    let (cpus, sockets) =
+        (counted(machine.cpus() as u64, "CPU"), counted(machine.sockets().into(), "socket"));
     let node = match machine.node_is() {
         Machine::SOCKET => String::new(),
         other => format!(", a node is a {other}"),
@@ -267,9 +268,4 @@ fn cpu_time() -> Duration {
         now.assume_init()
     };
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-}
-
-/// `1 socket`, `2 sockets`.
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

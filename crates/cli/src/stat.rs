@@ -10,16 +10,17 @@ mod figures;
 mod file;
 mod inside;
 mod json;
+mod members;
 mod names;
 mod page;
 mod report;
-#[allow(dead_code, unused_imports, reason = "a test includes it as well, and has it watch one process")]
 mod sampler;
 mod session;
 mod stacks;
 mod symbols;
 mod text;
 mod threads;
+mod timeline;
 mod variables;
 
 use std::ffi::OsStr;
@@ -67,7 +68,7 @@ pub(crate) struct Args {
     /// Write the stacks that waited to this file, as speedscope reads them
     #[arg(long, value_name = "FILE")]
     speedscope: Option<PathBuf>,
-    /// Write a page for a browser to this file: diagnosis, table, stacks and how long waits took
+    /// Write a page for a browser to this file: diagnosis, table, who waited when and for whom, threads
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Leave out the first seconds: what the program does to start
@@ -238,6 +239,7 @@ fn read(args: &Args, dir: &Path) -> Result<u8, Failure> {
         wall_ns: now_ns.saturating_sub(begun.as_ref().map_or(first, |begun| begun.start_ns)),
         ending: ending.to_owned(),
         now_ns,
+        delayed: false,
         command: begun.map_or_else(|| vec![exe], |begun| begun.command),
     };
     report(args, about, &[], &figures, None, files)?;

@@ -140,7 +140,7 @@ fn check_schema(document: &Value) {
         document["command"].as_array().is_some_and(|words| words.iter().all(Value::is_string)),
         "{document}"
     );
-    assert_eq!(number(document, "version"), 2);
+    assert_eq!(number(document, "version"), 3);
     text(document, "lock");
     text(document, "spinlock");
     text(document, "rwlock");
@@ -959,12 +959,11 @@ fn locks_of_unknown_origin_are_known_by_the_lines_that_take_them() {
 fn members_of_objects_are_known_by_their_classes() {
     let source = r#"
         #include <atomic>
-        #include <cstdio>
-        #include <cstring>
         #include <mutex>
         #include <thread>
         #include <sys/syscall.h>
         #include <unistd.h>
+        WAITING
         namespace app {
         class Session {
             int count = 0;
@@ -981,15 +980,6 @@ fn members_of_objects_are_known_by_their_classes() {
             }
         };
         }
-        static bool sleeps(int tid) {
-            char name[64], text[512] = "";
-            snprintf(name, sizeof name, "/proc/self/task/%d/stat", tid);
-            FILE *file = fopen(name, "r");
-            if (!file) return false;
-            char *end = fgets(text, sizeof text, file) ? strrchr(text, ')') : nullptr;
-            fclose(file);
-            return end && end[2] == 'S';
-        }
         int main() {
             for (int i = 0; i < 3; i++) {
                 app::Session *session = new app::Session;
@@ -1004,8 +994,75 @@ fn members_of_objects_are_known_by_their_classes() {
             }
         }
     "#;
-    let (_, document) = classes(&[], &compile_cpp(source, &[]));
+    let (_, document) = classes(&[], &compile_cpp(&source.replace("WAITING", SLEEPS), &[]));
     let locks = class(&document, |name| name == "app::Session::lock");
     assert_eq!((text(locks, "origin"), number(locks, "locks")), ("member", 3), "{locks:#}");
     assert!(text(locks, "created_at").starts_with("taken in app::Session::"), "{locks:#}");
+}
+
+/// Whether a thread sleeps.
+const SLEEPS: &str = r#"
+    #include <stdio.h>
+    #include <string.h>
+    static int sleeps(int tid) {
+        char name[64], text[512] = "";
+        snprintf(name, sizeof name, "/proc/self/task/%d/stat", tid);
+        FILE *file = fopen(name, "r");
+        if (!file) return 0;
+        char *end = fgets(text, sizeof text, file) ? strrchr(text, ')') : 0;
+        fclose(file);
+        return end && end[2] == 'S';
+    }
+"#;
+
+#[test]
+fn members_of_structs_are_known_if_no_others_can_be_meant() {
+    let source = r#"
+        #define _GNU_SOURCE
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        WAITING
+        typedef struct { int count; pthread_mutex_t lock; pthread_rwlock_t other; } session_t;
+        struct node { session_t *session; };
+        #ifdef TWO
+        static struct pool { pthread_mutex_t lock; } *pool;
+        #endif
+        static int tid;
+        static __attribute__((noinline)) void take(struct node *node) {
+            pthread_mutex_lock(&node->session->lock);
+            node->session->count++;
+            pthread_mutex_unlock(&node->session->lock);
+        }
+        static void *waiter(void *node) {
+            __atomic_store_n(&tid, gettid(), __ATOMIC_SEQ_CST);
+            take(node);
+            return node;
+        }
+        int main(void) {
+            struct node node = { calloc(1, sizeof(session_t)) };
+            pthread_t thread;
+        #ifdef TWO
+            pool = calloc(1, sizeof *pool);
+            pthread_mutex_lock(&pool->lock);
+        #endif
+            pthread_mutex_lock(&node.session->lock);
+            pthread_create(&thread, 0, waiter, &node);
+            for (int seen = 0, id; seen < 2; usleep(1000)) {
+                id = __atomic_load_n(&tid, __ATOMIC_SEQ_CST);
+                seen = id && sleeps(id) ? seen + 1 : 0;
+            }
+            pthread_mutex_unlock(&node.session->lock);
+            return pthread_join(thread, 0);
+        }
+    "#;
+    let source = source.replace("WAITING", SLEEPS);
+    for level in ["-O0", "-O2"] {
+        let (_, document) = classes(&[], &compile_c(&source, &[level]));
+        let lock = class(&document, |name| name == "session_t::lock");
+        assert_eq!((text(lock, "origin"), number(lock, "contended")), ("member", 1), "{lock:#}");
+        assert!(text(lock, "created_at").starts_with("taken in take ("), "{lock:#}");
+        let (_, document) = classes(&[], &compile_c(&source, &[level, "-DTWO"]));
+        class(&document, |name| name.starts_with("taken in take ("));
+    }
 }

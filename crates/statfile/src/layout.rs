@@ -106,8 +106,6 @@ pub const MAX_FRAMES: usize = 30;
 pub const COUNTERS: usize = 64;
 /// How many different durations are.
 pub const DURATIONS: usize = 6;
-/// How many sorts of calls are counted whose locks are not: see [`crate::Uncounted`].
-pub const UNCOUNTED: usize = 2;
 /// How many figures are kept of a semaphore array.
 pub const ARRAY_FIGURES: usize = 12;
 /// The tag of sites that only remember a stack (of a call that initialised a lock).
@@ -629,8 +627,6 @@ pub struct Events {
     pub counters: [AtomicU64; COUNTERS],
     /// How long, by number.
     pub durations: [Durations; DURATIONS],
-    /// Calls on locks that are not counted, by [`crate::Uncounted`].
-    pub uncounted: [AtomicU64; UNCOUNTED],
 }
 
 /// How long things of one sort took.

@@ -5,6 +5,7 @@
 //! makes a [`Snapshot`] of such a file, during the life of the process or after it. The layout, and what
 //! holds about it at every moment, is in [`layout`].
 
+mod clock;
 pub mod layout;
 mod live;
 mod reader;
@@ -15,5 +16,5 @@ pub use live::{Live, LiveHold, LiveLock, LiveThread, LiveWait};
 pub use reader::{Locks, read, read_apart};
 pub use snapshot::{
     ArrayEnd, ArrayStats, Durations, Error, EventCount, Hold, HoldNow, Holder, LockKind, LockStats, Module,
-    Site, Snapshot, ThreadStats, Uncounted, WaitNow,
+    Site, Snapshot, ThreadStats, WaitNow,
 };

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::LockKind;
+use crate::clock::Clock;
 use crate::layout::{self, CHUNK_ENTRIES, Entry, HELD, Header, LockSlot, PAGE, Record};
 use crate::snapshot::Error;
 
@@ -65,6 +66,8 @@ pub struct LiveHold {
     pub tag: u64,
     /// When it began, in ticks; `None` if that was not looked at.
     pub began: Option<u64>,
+    /// The return address of the call that acquired it; 0 if unknown.
+    pub acquired_at: u64,
     /// Where the entry is, and what it said: see [`Live::still_holds`].
     entry: u64,
     start: u64,
@@ -278,6 +281,7 @@ impl Live {
         Some(LiveHold {
             tag: field(offset_of!(Entry, tag)),
             began: (start != layout::HELD_UNTIMED).then_some(start),
+            acquired_at: field(offset_of!(Entry, site)),
             entry,
             start,
             acquisitions: field(offset_of!(Entry, acquisitions)),
@@ -318,21 +322,7 @@ impl Live {
     /// process has left, by this much, is wrong by as much as their rate is.
     #[must_use]
     pub fn moment(&self, ticks: u64) -> u64 {
-        let pair = |at: usize| (self.header64(at), self.header64(at + 8));
-        let (start, start_ns) = pair(offset_of!(Header, start));
-        let after = ticks.saturating_sub(start);
-        if self.header32(offset_of!(Header, clock)) != layout::CLOCK_COUNTER {
-            return start_ns.saturating_add(after);
-        }
-        let last = self.header32(offset_of!(Header, later_count)).wrapping_sub(1) % 2;
-        let (later, later_ns) = pair(offset_of!(Header, later) + 16 * last as usize);
-        match (later.checked_sub(start), later_ns.checked_sub(start_ns)) {
-            (Some(passed @ 1..), Some(passed_ns @ 1..)) => {
-                let ns = u128::from(after) * u128::from(passed_ns) / u128::from(passed);
-                start_ns.saturating_add(u64::try_from(ns).unwrap_or(u64::MAX))
-            }
-            _ => start_ns,
-        }
+        Clock::of(|at| self.header32(at), |at| self.header64(at)).moment(ticks)
     }
 
     fn header32(&self, offset: usize) -> u32 {

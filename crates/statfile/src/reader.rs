@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::clock::Clock;
 use crate::layout::{
     self, ArraySlot, Entry, Events, Header, LockSlot, ModuleSlot, PAGE, Record, SiteCell, StackSlot,
 };
@@ -76,33 +77,6 @@ impl Block {
     fn text(&self, at: usize, capacity: usize, len: u32) -> String {
         let bytes = self.0.get(at..at + capacity.min(len as usize)).unwrap_or_default();
         String::from_utf8_lossy(bytes).into_owned()
-    }
-}
-
-/// Ticks to nanoseconds.
-struct Clock {
-    start_ticks: u64,
-    start_ns: u64,
-    ticks: u64,
-    ns: u64,
-}
-
-impl Clock {
-    fn span(&self, ticks: u64) -> u64 {
-        let ns = u128::from(ticks) * u128::from(self.ns) / u128::from(self.ticks.max(1));
-        u64::try_from(ns).unwrap_or(u64::MAX)
-    }
-
-    fn ticks(&self, ns: u64) -> u64 {
-        let ticks = u128::from(ns) * u128::from(self.ticks) / u128::from(self.ns.max(1));
-        u64::try_from(ticks).unwrap_or(u64::MAX)
-    }
-
-    fn moment(&self, ticks: u64) -> u64 {
-        match ticks.checked_sub(self.start_ticks) {
-            Some(after) => self.start_ns.saturating_add(self.span(after)),
-            None => self.start_ns.saturating_sub(self.span(self.start_ticks - ticks)),
-        }
     }
 }
 
@@ -255,6 +229,8 @@ struct Thread {
     wait_tag: u64,
     wait_stack: u32,
     waited: Waits,
+    /// The part of it that was for locks.
+    waited_for_locks: Waits,
     /// By tag: since when, and the return address of the acquisition.
     holds: Vec<(u64, u64, u64)>,
 }
@@ -274,7 +250,6 @@ struct Sums {
     seen: HashSet<u64>,
     events: Vec<EventCount>,
     durations: Vec<Durations>,
-    uncounted: [u64; layout::UNCOUNTED],
 }
 
 impl Sums {
@@ -464,7 +439,6 @@ impl Reader {
             lost_events: header.u64(offset_of!(Header, lost_events)),
             events: std::mem::take(&mut sums.events),
             durations: std::mem::take(&mut sums.durations),
-            uncounted: sums.uncounted,
             arrays: self.arrays()?,
             dropped_arrays: header.u32(offset_of!(Header, arrays_dropped)) != 0,
         };
@@ -472,18 +446,7 @@ impl Reader {
     }
 
     fn clock(&self) -> Clock {
-        let pair = |at: usize| (self.header.u64(at), self.header.u64(at + 8));
-        let (start_ticks, start_ns) = pair(offset_of!(Header, start));
-        let mut clock = Clock { start_ticks, start_ns, ticks: 1, ns: 1 };
-        if self.header.u32(offset_of!(Header, clock)) == layout::CLOCK_COUNTER {
-            let last = self.header.u32(offset_of!(Header, later_count)).wrapping_sub(1) % 2;
-            let (ticks, ns) = pair(offset_of!(Header, later) + 16 * last as usize);
-            if ticks > start_ticks && ns > start_ns {
-                clock.ticks = ticks - start_ticks;
-                clock.ns = ns - start_ns;
-            }
-        }
-        clock
+        Clock::of(|at| self.header.u32(at), |at| self.header.u64(at))
     }
 
     /// When the process ended: as it said itself; or at the end of the run, if it died waiting or there is
@@ -549,7 +512,6 @@ impl Reader {
             seen: HashSet::new(),
             events: Vec::new(),
             durations: Vec::new(),
-            uncounted: [0; layout::UNCOUNTED],
         })
     }
 
@@ -624,6 +586,7 @@ impl Reader {
         sums.dropped_waits = sums.dropped_waits.saturating_add(others.waits.count);
         if others.waits.count != 0 {
             thread.waited.add(&others.waits);
+            thread.waited_for_locks.add(&others.waits);
             sums.others.push((layout::OVERFLOW, others));
         }
         let mut page = u64::from(record.u32(offset_of!(Record, site_page))) * PAGE;
@@ -635,11 +598,15 @@ impl Reader {
                     continue;
                 }
                 if block.u32(at + offset_of!(SiteCell, role)) == layout::ROLE_WAIT {
-                    thread.waited.add(&Waits {
+                    let waits = Waits {
                         count: block.u64(at + offset_of!(SiteCell, count)),
                         total: block.u64(at + offset_of!(SiteCell, total)),
                         ..Waits::default()
-                    });
+                    };
+                    thread.waited.add(&waits);
+                    if sums.lock(tag).is_none_or(|lock| lock.kind.is_acquired()) {
+                        thread.waited_for_locks.add(&waits);
+                    }
                 }
                 let cell = u32::try_from((page + at as u64) / layout::SITE_SIZE);
                 if let Ok(cell) = cell {
@@ -699,12 +666,15 @@ impl Reader {
             let since_ns = (since != layout::HELD_UNTIMED).then(|| clock.moment(since));
             Some(HoldNow { address, kind, since_ns, acquired_at })
         };
+        let of_locks = going_on * u64::from(waits.as_ref().is_some_and(|wait| wait.kind.is_acquired()));
         ThreadStats {
             tid: thread.tid,
             lives: thread.lives,
             started_ns: clock.moment(thread.started),
             contended: thread.waited.count.saturating_add(going_on),
             wait_ns: clock.span(thread.waited.total.saturating_add(ticks * going_on)),
+            lock_waits: thread.waited_for_locks.count.saturating_add(of_locks),
+            lock_wait_ns: clock.span(thread.waited_for_locks.total.saturating_add(ticks * of_locks)),
             waits,
             holds: if thread.lives { thread.holds.iter().filter_map(hold).collect() } else { Vec::new() },
         }
@@ -721,9 +691,6 @@ impl Reader {
             let count = block.u64(offset_of!(Events, counters) + 8 * number);
             sum.total = sum.total.saturating_add(count);
             sum.most = sum.most.max(count);
-        }
-        for (number, sum) in sums.uncounted.iter_mut().enumerate() {
-            *sum = sum.saturating_add(block.u64(offset_of!(Events, uncounted) + 8 * number));
         }
         sums.durations.resize_with(layout::DURATIONS, Durations::default);
         for (number, sum) in sums.durations.iter_mut().enumerate() {

@@ -3,7 +3,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use crate::layout::{ARRAY_FIGURES, UNCOUNTED};
+use crate::layout::ARRAY_FIGURES;
 
 /// Everything one process recorded about its locks.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -51,21 +51,10 @@ pub struct Snapshot {
     /// What was counted with [`Recorder::duration`](crate::writer::Recorder::duration), by number. Empty if
     /// there were no events at all.
     pub durations: Vec<Durations>,
-    /// How many calls on locks were seen whose locks are not counted, by [`Uncounted`].
-    pub uncounted: [u64; UNCOUNTED],
     /// The semaphore arrays that the process used, by id.
     pub arrays: Vec<ArrayStats>,
     /// Whether it used more of them than there was room for.
     pub dropped_arrays: bool,
-}
-
-/// A sort of calls of which only the number is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Uncounted {
-    /// To acquire a mutex that is process-shared, robust, priority-inheriting or priority-protected.
-    Mutex = 0,
-    /// To acquire a process-shared readers-writer lock.
-    RwLock = 1,
 }
 
 /// A semaphore array that the process used.
@@ -135,6 +124,10 @@ pub struct ThreadStats {
     pub contended: u64,
     /// How long.
     pub wait_ns: u64,
+    /// How often it waited for locks ([`LockKind::is_acquired`]).
+    pub lock_waits: u64,
+    /// How long.
+    pub lock_wait_ns: u64,
     /// What it is waiting for.
     pub waits: Option<WaitNow>,
     /// What it holds. Locks counted together are missing.

@@ -7,7 +7,7 @@ use poundlock_sim::check::{Tally, check_all, names};
 use super::sheet::Sheet;
 use super::{US, cpu_time, one_of, progress, say_speed};
 use crate::message::{Failure, status};
-use crate::output::print;
+use crate::output::{counted, print};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -53,7 +53,6 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
 
 /// What a run that ends without a failure says.
 fn verdict(locks: usize, seeds: &Range<u64>) -> String {
-    let counted = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let runs = counted(locks as u64 * (seeds.end - seeds.start), "run");
     let locks = counted(locks as u64, "lock");
     format!("no violation found in {runs} ({locks}, seeds {}..{})", seeds.start, seeds.end)

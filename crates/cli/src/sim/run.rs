@@ -11,9 +11,9 @@ use super::page::{Section, html};
 use super::profile;
 use super::ranges::Numbers;
 use super::sheet::Sheet;
-use super::{MS, US, counted, machine, one_of, runs, shape, time, with_node};
+use super::{MS, US, machine, one_of, runs, shape, time, with_node};
 use crate::message::{Failure, status};
-use crate::output::{Output, print_beside};
+use crate::output::{Output, counted, print_beside};
 use poundlock_bench::plot::{Line, Look, lines};
 
 #[derive(clap::Args)]
@@ -180,7 +180,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     let mut text = format!("{header}\n\n{}", sheet.text());
     for ((threads, lock), outcome) in cases.iter().zip(&outcomes) {
         if let Some(profile) = &outcome.profile {
-            let threads = counted(*threads as usize, "thread");
+            let threads = counted((*threads).into(), "thread");
             text += &format!("\n{lock}, {threads}: an acquisition's transfers\n\n{}", profile::text(profile));
         }
     }
@@ -217,7 +217,7 @@ fn guest(args: &Args, machine: &Machine) -> Result<Option<Guest>, Failure> {
 /// It, in the header.
 fn said(guest: &Guest) -> String {
     let what = if guest.pinned { "pinned virtual CPU" } else { "virtual CPU" };
-    format!(", a guest of {} with {}", guest.hypervisor, counted(guest.vcpus as usize, what))
+    format!(", a guest of {} with {}", guest.hypervisor, counted(guest.vcpus.into(), what))
 }
 
 fn sheet(cases: &[(u32, &str)], outcomes: &[Outcome]) -> Sheet {

@@ -12,9 +12,9 @@ use serde::Serialize;
 use super::goals::{self, Bounds, Goal, LONG, Point, Seen};
 use super::ranges::Numbers;
 use super::sheet::Sheet;
-use super::{MS, US, counted, lock, machine, runs, shape, time, with_node};
+use super::{MS, US, lock, machine, runs, shape, time, with_node};
 use crate::message::{Failure, status};
-use crate::output::{Output, print_beside};
+use crate::output::{Output, counted, print_beside};
 
 /// Of these, one part of another, and two with four cores in one socket, which is one cache and no distance.
 const LEFT_OUT: [&str; 3] = ["westmere-ex-8x4", "phenom-4", "osv-4"];
@@ -173,7 +173,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
             "{}, {}: {}, {} simulated ms after {} of warm-up, seed {}\n\n",
             machine.name(),
             shape(machine),
-            counted(run.points.len(), "point"),
+            counted(run.points.len() as u64, "point"),
             args.time,
             args.time / 4.0,
             args.seed
@@ -288,7 +288,7 @@ fn verdict<'a>(args: &Args, goals: impl Iterator<Item = &'a Goal>) -> String {
     let verdicts: Vec<_> = goals.map(|goal| goal.found.as_ref().map(|found| found.verdict)).collect();
     let seen = verdicts.iter().flatten().count();
     let reached = verdicts.iter().flatten().filter(|verdict| **verdict == "reached").count();
-    let mut line = format!("{reached} of {} reached", counted(seen, "target"));
+    let mut line = format!("{reached} of {} reached", counted(seen as u64, "target"));
     if seen < verdicts.len() {
         line += &format!(", {} not simulated", verdicts.len() - seen);
     }

@@ -10,7 +10,7 @@ use poundlock_semarray as semarray;
 use poundlock_statfile::{ArrayEnd, Snapshot};
 use serde::Serialize;
 
-use super::text::counted;
+use crate::output::counted;
 use crate::semaphores::{self, ReportJson, online_cpus, report_lines};
 
 /// All of them, and the CPUs across which time is counted.

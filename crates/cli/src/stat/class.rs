@@ -69,8 +69,8 @@ pub(super) struct HolderFigures {
 /// Applies a function to each sum in two sets of figures.
 macro_rules! each_sum {
     ($of:ident, $with:ident, $f:expr) => {
-        each_sum!(@ $of, $with, $f, locks waited_locks acquisitions contended timeouts wait_ns hold_ns waited_holds
-            waited_hold_ns handover_ns signals broadcasts signals_with_mutex in_vain)
+        each_sum!(@ $of, $with, $f, locks waited_locks acquisitions contended timeouts wait_ns hold_ns
+            waited_holds waited_hold_ns handover_ns signals broadcasts signals_with_mutex in_vain)
     };
     (@ $of:ident, $with:ident, $f:expr, $($field:ident)*) => {
         $($of.$field = $f($of.$field, $with.$field);)*
@@ -172,7 +172,7 @@ enum Origin {
     Variable(String, String),
     /// The stack that initialised it.
     Made(StackId),
-    /// The member of a class, which is locked by its methods, and one of them.
+    /// The member of a struct or a class.
     Member(String),
     /// The stack that waited most for it.
     Taken(StackId),
@@ -218,8 +218,8 @@ pub(super) struct Grouping {
     groups: Vec<Group>,
     places: HashMap<(LockKind, Origin), usize>,
     before: Vec<Group>,
-    /// By the line that waits: the member that it locks.
-    members: HashMap<FrameId, Option<String>>,
+    /// By the line that waits, and the innermost call there: the member that it locks.
+    members: HashMap<(FrameId, u64), Option<String>>,
 }
 
 impl Grouping {
@@ -288,8 +288,9 @@ impl Grouping {
                 let stack = self.names.stack(&site.stack, space, known);
                 let line = self.names.line_of(stack).filter(|_| lock.kind.is_acquired());
                 let member = line.and_then(|line| {
-                    let known = self.members.entry(line);
-                    known.or_insert_with(|| space.member(self.names.frame_of(line))).clone()
+                    let known = self.members.entry((line, site.stack[0]));
+                    let member = || space.member(&site.stack, self.names.frame_of(line), lock.kind);
+                    known.or_insert_with(member).clone()
                 });
                 (member.map_or(Origin::Taken(stack), Origin::Member), String::new())
             }
@@ -507,8 +508,8 @@ impl Cuts {
         makes_locks(&names.frame_of(*frame).function).then(|| self.wrapped(names, stacks, depth))?
     }
 
-    /// The frame that tells it apart; and the wrapper by which it was made, or the line of the program that led
-    /// into a library.
+    /// The frame that tells it apart; and the wrapper by which it was made, or the line of the program that
+    /// led into a library.
     fn name(&self, names: &Names, stack: StackId) -> (String, String) {
         let frames = names.interesting(stack);
         let length = self.lengths.get(&stack).copied().unwrap_or(1).min(frames.len());

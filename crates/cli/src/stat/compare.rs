@@ -8,10 +8,10 @@ use poundlock_names::{Choice, LockName, RwLocks};
 use serde::Serialize;
 
 use super::figures::{self, Figures, monotonic_ns};
-use super::text::{counted, duration, percent};
+use super::text::{duration, percent};
 use super::{Args, Files};
 use crate::message::{Failure, say, status};
-use crate::output::quoted;
+use crate::output::{counted, quoted};
 use crate::{launch, library, semaphores};
 
 /// With fewer rounds chance alone keeps intervals apart too often: of five against five it does in one of 126

@@ -22,7 +22,8 @@ use serde::Serialize;
 use super::class::Class;
 use super::report::{Report, ratio, side};
 use super::sampler::{Estimate, Sleep};
-use super::text::{counted, duration, percent};
+use super::text::{duration, percent};
+use crate::output::counted;
 
 /// As many findings are shown.
 const SHOWN: usize = 3;

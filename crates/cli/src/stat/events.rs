@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use poundlock_core::events::{Event, Family};
+use poundlock_statfile::layout::{SITE_BUCKET_SHIFT, SITE_BUCKETS};
 use poundlock_statfile::{Durations, EventCount, Snapshot};
 
 use super::text::duration;
@@ -108,6 +109,15 @@ fn histogram(out: &mut String, durations: &Durations) -> std::fmt::Result {
 pub(super) fn bounds(n: usize) -> (u64, u64) {
     let power = |n: usize| u32::try_from(n).ok().and_then(|n| 1u64.checked_shl(n)).unwrap_or(u64::MAX);
     (if n == 0 { 0 } else { power(n) }, power(n + 1))
+}
+
+/// The same of waits and holds, whose shortest and longest are not told apart.
+pub(super) fn site_bounds(n: usize) -> (u64, u64) {
+    let (from, to) = bounds(n);
+    (
+        if n <= SITE_BUCKET_SHIFT { 0 } else { from },
+        if n + 1 >= SITE_BUCKET_SHIFT + SITE_BUCKETS { u64::MAX } else { to },
+    )
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use super::report::side;
 use super::symbols::Space;
-use super::text::{counted, duration};
+use super::text::duration;
+use crate::output::counted;
 
 /// Waits shorter than this are what locks are for: a process may end, or be looked at, in the middle of one.
 const LONG_NS: u64 = 100_000_000;

@@ -10,14 +10,16 @@ use serde_json::value::RawValue;
 use super::arrays::ArrayJson;
 use super::class::{Class, Figures};
 use super::diagnosis::Finding;
-use super::events::bounds;
+use super::events::{bounds, site_bounds};
 use super::inside::Inside;
 use super::names::{NO_STACK, Names, StackId};
 use super::report::{Process, RanOn, Report, ratio};
 use super::sampler::Outcome;
+use super::threads::Role;
+use super::timeline::Timeline;
 
 /// Of the document: it changes when something in it is taken away or gets another meaning.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -58,6 +60,10 @@ struct Document<'a> {
     locks: Option<Lines>,
     /// Where the time of the threads went.
     sampled: &'a Option<Outcome>,
+    /// Where it went by the names of the threads, most time first.
+    roles: &'a [Role],
+    /// Who waited, and when.
+    timeline: &'a Timeline,
     /// Every event of the locks' slow paths that has no duration; empty if none happened.
     events: Vec<Event>,
     /// Those that have one; empty if there were no events at all.
@@ -220,12 +226,12 @@ impl FiguresJson {
             contended: figures.contended,
             timeouts: figures.timeouts,
             wait_ns: Time { total: figures.wait_ns, max: figures.wait_max_ns },
-            wait_buckets: buckets(&figures.wait_buckets),
+            wait_buckets: buckets(&figures.wait_buckets, site_bounds),
             hold_ns: Time { total: figures.hold_ns, max: figures.hold_max_ns },
             hold_error_ns: figures.hold_variance.sqrt(),
             waited_holds: figures.waited_holds,
             waited_hold_ns: figures.waited_hold_ns,
-            waited_hold_buckets: buckets(&figures.waited_hold_buckets),
+            waited_hold_buckets: buckets(&figures.waited_hold_buckets, site_bounds),
             handover_ns: figures.handover_ns,
             signals: figures.signals,
             broadcasts: figures.broadcasts,
@@ -268,7 +274,7 @@ struct Bucket {
     count: u64,
 }
 
-fn buckets(counts: &[u64]) -> Vec<Bucket> {
+fn buckets(counts: &[u64], bounds: fn(usize) -> (u64, u64)) -> Vec<Bucket> {
     let some = counts.iter().enumerate().filter(|&(_, &count)| count > 0);
     some.map(|(n, &count)| Bucket { from_ns: bounds(n).0, to_ns: bounds(n).1, count }).collect()
 }
@@ -314,7 +320,7 @@ fn document<'a>(
         name: event.name(),
         count: durations.count,
         ns: Time { total: durations.total_ns, max: durations.max_ns },
-        buckets: buckets(&durations.buckets),
+        buckets: buckets(&durations.buckets, bounds),
     });
     let classes = report.classes.iter().map(|class| {
         let figures = &class.figures;
@@ -356,6 +362,8 @@ fn document<'a>(
         dropped_locks: report.dropped_locks,
         locks: lines.map(|lines| Lines(std::cell::RefCell::new(Some(lines)))),
         sampled: &report.sampled,
+        roles: &report.roles,
+        timeline: &report.timeline,
         events: events.collect(),
         durations: durations.collect(),
         arrays: report.arrays.json(),

@@ -200,13 +200,22 @@ pub(super) fn short(function: &str) -> &str {
 }
 
 fn names_a_lock(word: &str) -> bool {
-    const WORDS: [&str; 15] = [
-        "mtx", "lck", "rw", "spin", "sem", "cond", "crit", "cs", "thr", "thread", "sync", "latch", "rwl",
-        "cv", "monitor",
-    ];
+    const WORDS: [&str; 9] = ["rw", "sem", "cond", "cs", "thr", "thread", "sync", "cv", "monitor"];
+    WORDS.contains(&word) || is_a_lock(word)
+}
+
+fn is_a_lock(word: &str) -> bool {
+    const WORDS: [&str; 6] = ["mtx", "lck", "spin", "crit", "latch", "rwl"];
     WORDS.contains(&word)
         || word.contains("mutex")
         || (word.contains("lock") && !word.contains("block") && !word.contains("clock"))
+}
+
+/// Whether a type is made to be a lock, going by its name: locks of that type may be anything's.
+pub(super) fn is_lock_type(name: &str) -> bool {
+    let name = name.split('<').next().unwrap_or_default();
+    let last = name.rsplit("::").next().unwrap_or_default();
+    words(last).iter().any(|word| is_a_lock(word))
 }
 
 /// `rw_pr_init` and `PR_NewLock` in words, small letters all.

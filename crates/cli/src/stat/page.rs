@@ -1,19 +1,19 @@
 //! The report as one HTML page that needs nothing else: no network, no fonts, no script. What is behind a
 //! figure is in its tool tip, which the browser shows.
 
-use std::collections::BTreeMap;
+mod flame;
+mod spread;
+mod time;
 
 use maud::{Markup, html};
 use poundlock_bench::page::{STYLE, document};
 
 use super::class::Class;
 use super::diagnosis::Finding;
-use super::events::bounds;
-use super::names::{Names, StackId};
 use super::report::{Report, ratio, side};
-use super::text::{counted, duration, percent, ran_on};
-use super::threads;
-use crate::output::quoted;
+use super::text::{average, command_line, duration, percent, ran_on};
+use super::threads::{self, Role};
+use crate::output::counted;
 
 const OURS: &str = include_str!("page.css");
 /// The page may ask nobody for anything.
@@ -22,29 +22,28 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'n
 /// Rows of the table, and locks that are taken apart.
 const ROWS: usize = 100;
 const APART: usize = 12;
-/// The picture's width, a level's height, and the least width of a frame that is drawn, in the same units.
-const WIDTH: f64 = 1000.0;
-const LEVEL: f64 = 17.0;
-const LEAST: f64 = 1.5;
-/// The width of a character, with some room.
-const CHARACTER: f64 = 6.2;
+/// Classes below this share of the threads' time are not.
+const SMALL: f64 = 0.001;
 
 /// The page.
 pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
-    let command: Vec<String> = report.about.command.iter().map(|word| quoted(word)).collect();
-    let command = command.join(" ");
+    let command = command_line(&report.about.command);
     let lost = percent(ratio(report.wait_ns(), report.busy_ns));
     let locks: Vec<&Class> = report.locks().collect();
     let others: Vec<&Class> = report.others().filter(|class| class.figures.contended > 0).collect();
     let apart: Vec<&Class> =
-        report.classes.iter().filter(|class| class.figures.wait_ns > 0).take(APART).collect();
+        report.classes.iter().filter(|class| report.share(&class.figures) >= SMALL).take(APART).collect();
     let times = report.sampled.as_ref().map(threads::lines).unwrap_or_default();
     let body = html! {
         header {
             h1 { "What " code { (command) } " waits for" }
             p.lead {
-                "Waiting for locks took " (duration(report.wait_ns())) ": " (lost) " of the threads' time, "
-                (duration(report.busy_ns)) " together."
+                @if locks.is_empty() {
+                    "No lock that is counted was used."
+                } @else {
+                    "Waiting for locks took " (duration(report.wait_ns())) ": " (lost) " of the time in \
+                     which the threads that used a lock had something to do, " (duration(report.busy_ns)) " together."
+                }
             }
             dl.facts {
                 @for line in ran_on(report) {
@@ -67,29 +66,44 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
             }
         }
         main {
-            section aria-labelledby="locks" { h2 id="locks" { "Locks" } (table(report, &locks)) }
+            @if !locks.is_empty() {
+                section aria-labelledby="locks" { h2 id="locks" { "Locks" } (classes(report, &locks, true)) }
+            }
             @if !others.is_empty() {
-                section aria-labelledby="others" { h2 id="others" { "Other waits" } (table(report, &others)) }
+                section aria-labelledby="others" {
+                    h2 id="others" { "Other waits" }
+                    (classes(report, &others, false))
+                }
+            }
+            @if report.sampled.is_some() && !locks.is_empty() {
+                section aria-labelledby="time" {
+                    h2 id="time" { "Who waited, and when" }
+                    (time::picture(report))
+                }
             }
             @if !apart.is_empty() {
                 section aria-labelledby="stacks" {
                     h2 id="stacks" { "Who waited, and for whom" }
                     p.soft {
                         "The bar in the middle is a lock; above it is who waited, from the line that waits \
-                         outwards; below it is who made others wait, from the line that took the lock outwards. \
-                         Widths are times."
+                         outwards; below it is who made others wait, from the line that took the lock \
+                         outwards (of a readers-writer lock for readers and writers, whoever waited). Widths \
+                         are times."
                     }
-                    @for class in &apart { (flame(report, class)) }
+                    @for class in &apart { (flame::picture(report, class)) }
                 }
                 section aria-labelledby="spreads" {
                     h2 id="spreads" { "How long waits and holds took" }
-                    @for class in &apart { (spreads(class)) }
+                    @for class in &apart { (spread::both(class)) }
                 }
+            }
+            @if !report.roles.is_empty() {
+                section aria-labelledby="threads" { h2 id="threads" { "Threads" } (roles(&report.roles)) }
             }
             @if let Some((first, rest)) = times.split_first() {
                 section aria-labelledby="times" {
                     h2 id="times" { "Where the time of the threads went" }
-                    p.soft { (first) }
+                    p.soft { (first.trim_start_matches(threads::HEADING).trim_end_matches(':')) }
                     pre { @for line in rest { (line) "\n" } }
                 }
             }
@@ -111,178 +125,114 @@ fn title(class: &Class) -> String {
     name
 }
 
-fn table(report: &Report, classes: &[&Class]) -> Markup {
+/// A table whose rows become blocks where the page is narrow: their cells have their headings with them.
+fn table(headings: &[&str], rows: &[(Markup, Vec<Markup>)]) -> Markup {
     html! {
         div.scroll {
-            table {
-                thead { tr {
-                    th.n scope="col" { "lost" } th scope="col" { span hidden { "share" } }
-                    th.n scope="col" { "wait" } th.n scope="col" { "waits" } th.n scope="col" { "average" }
-                    th.n scope="col" { "longest" } th.n scope="col" { "acquired" } th.n scope="col" { "held" }
-                    th scope="col" { "what" }
-                } }
+            table.rows {
+                thead { tr { @for heading in headings { th scope="col" { (heading) } } } }
                 tbody {
-                    @for class in classes.iter().take(ROWS) {
-                        @let figures = &class.figures;
-                        @let share = report.share(figures);
+                    @for (name, cells) in rows {
                         tr {
-                            td.n { (percent(share)) }
-                            td {
-                                svg.share viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" {
-                                    rect width=(format!("{:.1}", (share * 100.0).min(100.0))) height="10" {}
-                                }
+                            th scope="row" { (name) }
+                            @for (heading, cell) in headings[1..].iter().zip(cells) {
+                                td data-label=(heading) { (cell) }
                             }
-                            td.n { (duration(figures.wait_ns)) }
-                            td.n { (figures.contended) }
-                            td.n { (average(figures.wait_ns, figures.contended)) }
-                            td.n { (duration(figures.wait_max_ns)) }
-                            td.n { (figures.acquisitions) }
-                            td.n { (average(figures.hold_ns, figures.acquisitions)) }
-                            td { (title(class)) br; small { (class.kind) @if !class.at.is_empty() { ", " (class.at) } } }
                         }
                     }
                 }
             }
         }
+    }
+}
+
+/// Classes of locks; of what is not acquired there is less to say.
+fn classes(report: &Report, classes: &[&Class], acquired: bool) -> Markup {
+    let mut headings = vec!["what", "lost", "wait", "waits", "wait avg", "wait max"];
+    if acquired {
+        headings.extend(["acquired", "held avg"]);
+    }
+    let row = |class: &&Class| {
+        let figures = &class.figures;
+        let share = report.share(figures);
+        let name = html! {
+            (title(class)) br; small { (class.kind) @if !class.at.is_empty() { ", " (class.at) } }
+        };
+        let lost = html! {
+            (percent(share))
+            svg.share width="100%" height="5" aria-hidden="true" {
+                rect width=(percent_of(share.min(1.0))) height="5" {}
+            }
+        };
+        let mut cells = vec![
+            lost,
+            html! { (duration(figures.wait_ns)) },
+            html! { (figures.contended) },
+            html! { (average(figures.wait_ns, figures.contended)) },
+            html! { (duration(figures.wait_max_ns)) },
+        ];
+        if acquired {
+            cells.push(html! { (figures.acquisitions) });
+            cells.push(html! { (average(figures.hold_ns, figures.acquisitions)) });
+        }
+        (name, cells)
+    };
+    let rows: Vec<_> = classes.iter().take(ROWS).map(row).collect();
+    html! {
+        (table(&headings, &rows))
         @if classes.len() > ROWS { p.soft { "and " (classes.len() - ROWS) " more" } }
     }
 }
 
-fn average(total: u64, count: u64) -> String {
-    total.checked_div(count).map_or_else(|| "-".to_owned(), duration)
-}
-
-/// Frames by what comes before them.
-#[derive(Default)]
-struct Node {
-    ns: u64,
-    frames: BTreeMap<String, Node>,
-}
-
-impl Node {
-    fn add(&mut self, names: &Names, stack: StackId, ns: u64) {
-        self.ns += ns;
-        let mut node = self;
-        for id in names.interesting(stack) {
-            node = node.frames.entry(names.text(id).to_owned()).or_default();
-            node.ns += ns;
-        }
-    }
-
-    fn depth(&self) -> usize {
-        self.frames.values().map(|node| 1 + node.depth()).max().unwrap_or(0)
-    }
-}
-
-/// A rectangle of the picture.
-struct Bar {
-    x: f64,
-    width: f64,
-    level: usize,
-    text: String,
-    ns: u64,
-}
-
-fn bars(node: &Node, x: f64, level: usize, scale: f64, out: &mut Vec<Bar>) {
-    let mut x = x;
-    let mut frames: Vec<_> = node.frames.iter().collect();
-    frames.sort_by_key(|(_, node)| std::cmp::Reverse(node.ns));
-    for (text, node) in frames {
-        let width = node.ns as f64 * scale;
-        if width >= LEAST {
-            out.push(Bar { x, width, level, text: text.clone(), ns: node.ns });
-            bars(node, x, level + 1, scale, out);
-        }
-        x += width;
-    }
-}
-
-/// Waiters over holders.
-fn flame(report: &Report, class: &Class) -> Markup {
-    let figures = &class.figures;
-    let (mut waits, mut holds) = (Node::default(), Node::default());
-    for (&stack, site) in &figures.sites {
-        waits.add(&report.names, stack, site.wait_ns);
-    }
-    for (&(acquired, released), holder) in &figures.holders {
-        // The stack of the release is known whole; of the acquisition the line is.
-        let stack = if report.names.frames(released).is_empty() { acquired } else { released };
-        holds.add(&report.names, stack, holder.caused_ns);
-    }
-    let all = figures.wait_ns.max(waits.ns).max(holds.ns).max(1);
-    let scale = WIDTH / all as f64;
-    let (mut above, mut below) = (Vec::new(), Vec::new());
-    bars(&waits, 0.0, 0, scale, &mut above);
-    bars(&holds, 0.0, 0, scale, &mut below);
-    let up = waits.depth();
-    let height = (up + 1 + holds.depth()) as f64 * LEVEL;
-    let row = |level: usize| (up - 1 - level.min(up.saturating_sub(1))) as f64 * LEVEL;
-    let middle = Bar { x: 0.0, width: WIDTH, level: 0, text: title(class), ns: figures.wait_ns };
-    html! {
-        figure {
-            svg.flame viewBox=(format!("0 0 {WIDTH} {height}")) role="img"
-                aria-label={ "Stacks that waited for " (title(class)) } {
-                g.waits { @for bar in &above { (rectangle(bar, row(bar.level), all)) } }
-                g.lock { (rectangle(&middle, up as f64 * LEVEL, all)) }
-                g.holds {
-                    @for bar in &below { (rectangle(bar, (up + 1 + bar.level) as f64 * LEVEL, all)) }
-                }
-            }
-        }
-    }
-}
-
-fn rectangle(bar: &Bar, y: f64, all: u64) -> Markup {
-    let fits = (bar.width / CHARACTER) as usize;
-    let text: String = if fits < 4 { String::new() } else { bar.text.chars().take(fits).collect() };
-    html! {
-        g {
-            title { (bar.text) ": " (duration(bar.ns)) ", " (percent(ratio(bar.ns, all))) }
-            rect x=(format!("{:.2}", bar.x)) y=(format!("{y:.1}")) width=(format!("{:.2}", bar.width))
-                height=(format!("{:.1}", LEVEL - 1.0)) {}
-            text x=(format!("{:.2}", bar.x + 3.0)) y=(format!("{:.1}", y + LEVEL - 5.0)) { (text) }
-        }
-    }
-}
-
-/// How many waits, and holds that somebody waited for, took how long.
-fn spreads(class: &Class) -> Markup {
-    let figures = &class.figures;
-    html! {
-        h3 { (title(class)) }
-        div.pair {
-            (spread("waits", "", &figures.wait_buckets))
-            @if class.kind.is_acquired() { (spread("holds that others waited for", " held", &figures.waited_hold_buckets)) }
-        }
-    }
-}
-
-fn spread(what: &str, class: &str, buckets: &[u64]) -> Markup {
-    let some = |count: &u64| *count > 0;
-    let (Some(first), Some(last)) = (buckets.iter().position(some), buckets.iter().rposition(some)) else {
-        return html! {};
+/// Where the time of threads went, by their names.
+fn roles(roles: &[Role]) -> Markup {
+    let headings = [
+        "threads",
+        "lived",
+        "running",
+        "ready",
+        "for locks",
+        "for conditions",
+        "in calls",
+        "idle",
+        "waits for locks",
+        "these took",
+        "of one thread",
+    ];
+    let row = |role: &Role| {
+        let share =
+            |ns: u64| if role.lived_ns == 0 { "-".to_owned() } else { percent(ratio(ns, role.lived_ns)) };
+        let name = if role.name.is_empty() { "not looked at" } else { &role.name };
+        let name = html! {
+            @if role.threads > 0 { (role.threads) " " }
+            (name) br; small { (role.program) }
+        };
+        let cells = [
+            duration(role.lived_ns),
+            share(role.running_ns),
+            role.ready_ns.map_or_else(|| "-".to_owned(), share),
+            share(role.locks_ns),
+            share(role.conditions_ns),
+            share(role.elsewhere_ns),
+            share(role.idle_ns),
+            role.lock_waits.to_string(),
+            duration(role.lock_wait_ns),
+            role.most.first().map_or_else(|| "-".to_owned(), |one| duration(one.lock_wait_ns)),
+        ];
+        (name, cells.map(|cell| html! { (cell) }).into())
     };
-    let highest = buckets.iter().copied().max().unwrap_or(1).max(1);
-    let count = last - first + 1;
+    let rows: Vec<_> = roles.iter().map(row).collect();
     html! {
-        figure {
-            svg class={ "spread" (class) } viewBox=(format!("0 0 {count} 100")) preserveAspectRatio="none" role="img"
-                aria-label={ (what) " by how long they took" } {
-                @for (place, number) in buckets[first..=last].iter().enumerate() {
-                    @let height = (*number as f64 / highest as f64 * 100.0).max(if *number > 0 { 1.5 } else { 0.0 });
-                    g {
-                        title {
-                            (duration(bounds(first + place).0)) " to " (duration(bounds(first + place).1)) ": " (number)
-                        }
-                        rect x=(format!("{:.2}", place as f64 + 0.05)) y=(format!("{:.1}", 100.0 - height)) width="0.9"
-                            height=(format!("{height:.1}")) {}
-                    }
-                }
-            }
-            figcaption.soft {
-                (what) ": " (buckets.iter().sum::<u64>()) ", from " (duration(bounds(first).0)) " to "
-                (duration(bounds(last).1))
-            }
+        p.soft {
+            "By name, of all processes of a program. Shares are of the time that the threads were seen to \
+             live, and have an error; waits for locks are counted and timed each: of all threads of the name, \
+             and of the one that waited longest."
         }
+        (table(&headings, &rows))
     }
+}
+
+/// A share of a picture's width.
+fn percent_of(share: f64) -> String {
+    format!("{:.3}%", share * 100.0)
 }

@@ -8,14 +8,16 @@ use poundlock_statfile::{LockKind, LockStats, Snapshot};
 use serde::Serialize;
 
 use super::arrays::Arrays;
-use super::class::{self, Class, Grouping};
+use super::class::{self, Class, Grouping, HolderFigures};
 use super::events::Events;
 use super::figures::Figures;
 use super::inside::{self, Inside};
 use super::json;
-use super::names::{Known, NO_STACK, Names};
+use super::names::{Known, NO_STACK, Names, StackId};
 use super::sampler::Outcome;
 use super::symbols::{Space, Symbols, file_name};
+use super::threads::{self, Role};
+use super::timeline::{self, Places, Timeline};
 
 /// As many single locks are shown at most: the JSON has all.
 const MOST_SHOWN: usize = 100_000;
@@ -30,6 +32,8 @@ pub(super) struct About {
     pub(super) ending: String,
     /// `CLOCK_MONOTONIC` as of which the figures are.
     pub(super) now_ns: u64,
+    /// Whether the first seconds are left out.
+    pub(super) delayed: bool,
 }
 
 /// One run.
@@ -65,6 +69,10 @@ pub(super) struct Report {
     pub(super) arrays: Arrays,
     /// Where the time of the threads went.
     pub(super) sampled: Option<Outcome>,
+    /// And by their names.
+    pub(super) roles: Vec<Role>,
+    /// Who waited, and when.
+    pub(super) timeline: Timeline,
     /// The files that were mapped.
     pub(super) modules: BTreeSet<String>,
 }
@@ -156,6 +164,7 @@ impl Report {
             wanted.each.map(|shown| Singles { shown: shown.min(MOST_SHOWN), locks: Vec::new(), least: None });
         let mut lines = wanted.lines.then(|| BufWriter::new(tempfile::SpooledTempFile::new(1 << 20)));
         let mut waited = Vec::new();
+        let mut places = Places::new();
         for (process, snapshot) in snapshots.iter().enumerate() {
             let (space, mut known) = (symbols.space(snapshot), Known::default());
             let mut made = inside::Made::of(snapshot);
@@ -180,6 +189,11 @@ impl Report {
             });
             written?;
             inside.add(snapshot, &made, &space, about.now_ns);
+            if let Some(sampled) = &sampled {
+                for key in timeline::places(sampled, snapshot.pid, snapshot.start_ns) {
+                    places.insert(key, grouping.names.stack(&[key.2], &space, &mut known));
+                }
+            }
             waited.push(wait_ns);
         }
         let lines = match lines {
@@ -195,6 +209,7 @@ impl Report {
         let thread_time_ns: u64 = snapshots.iter().map(|snapshot| snapshot.thread_time_ns).sum();
         let thread_time_ns = thread_time_ns.saturating_sub(earlier);
         let processes = processes(snapshots, &waited);
+        let timeline = sampled.as_ref().map(|sampled| Timeline::new(sampled, &classes, &names, &places));
         let mut report = Report {
             locks_asked: asked,
             ran_on,
@@ -211,6 +226,8 @@ impl Report {
             events: Events::new(snapshots),
             arrays: Arrays::new(snapshots),
             modules: snapshots.iter().flat_map(|s| &s.modules).map(|module| module.path.clone()).collect(),
+            roles: threads::roles(sampled.as_ref(), before, snapshots),
+            timeline: timeline.unwrap_or_default(),
             classes,
             names,
             sampled,
@@ -249,10 +266,42 @@ impl Report {
         self.classes.iter().filter(|class| !class.kind.is_acquired())
     }
 
+    /// Who made the waiters of a class wait. A readers-writer lock's holders are counted with their own side,
+    /// whoever waits: so it is those of both sides, for the waits of both.
+    pub(super) fn causes<'r>(&'r self, class: &'r Class) -> Causes<'r> {
+        let of_both = side(class.kind).is_some();
+        let is_other_side = |other: &&Class| {
+            let same = (&other.name, &other.at) == (&class.name, &class.at);
+            of_both && same && side(other.kind).is_some() && other.kind != class.kind
+        };
+        let others = self.classes.iter().filter(is_other_side);
+        let mut causes = Causes { of_both, ..Causes::default() };
+        for figures in std::iter::once(class).chain(others).map(|class| &class.figures) {
+            causes.wait_ns += figures.wait_ns;
+            causes.handover_ns += figures.handover_ns;
+            causes.holders.extend(figures.holders.iter().filter(|(_, holder)| holder.caused_ns > 0));
+        }
+        causes.holders.sort_by_key(|(place, holder)| (std::cmp::Reverse(holder.caused_ns), **place));
+        causes
+    }
+
     /// The share of the threads' time that was lost for this.
     pub(super) fn share(&self, figures: &class::Figures) -> f64 {
         ratio(figures.wait_ns, self.busy_ns)
     }
+}
+
+/// Why threads waited for a class of locks.
+#[derive(Default)]
+pub(super) struct Causes<'r> {
+    /// Whether it is about both sides of a readers-writer lock.
+    pub(super) of_both: bool,
+    /// By the line that acquired it and the stack that released it; most first.
+    pub(super) holders: Vec<(&'r (StackId, StackId), &'r HolderFigures)>,
+    /// All the waiting.
+    pub(super) wait_ns: u64,
+    /// While nobody had it.
+    pub(super) handover_ns: u64,
 }
 
 /// `waited`: how long each waited for locks.

@@ -123,6 +123,7 @@ impl<'a> Session<'a> {
             wall_ns: u64::try_from(from.elapsed().as_nanos()).unwrap_or(u64::MAX),
             ending,
             now_ns: monotonic_ns(),
+            delayed: self.args.delay.is_some(),
         }
     }
 

@@ -33,7 +33,8 @@ fn stacks(report: &Report) -> Vec<(Vec<String>, u64)> {
     all
 }
 
-/// A stack a line: the frames with semicolons between them, a blank, and the microseconds that threads waited.
+/// A stack a line: the frames with semicolons between them, a blank, and the microseconds that threads
+/// waited.
 pub(super) fn folded(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     for (frames, ns) in stacks(report) {
         // What has a meaning of its own there.

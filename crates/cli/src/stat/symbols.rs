@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use addr2line::Loader;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, SymbolKind, elf};
-use poundlock_statfile::{Module, Snapshot};
+use poundlock_statfile::{LockKind, Module, Snapshot};
 
 use super::names::short;
 use super::variables::{Declared, Variables};
@@ -203,8 +203,8 @@ impl Space<'_> {
         Some(Variable { name: format!("{}{member} (in {in_file})", symbol.name), declared_at })
     }
 
-    /// The variable as [`Space::variable`] names it, but that all elements of an array are one: `table[].lock`.
-    /// Each is looked up once.
+    /// The variable as [`Space::variable`] names it, but that all elements of an array are one:
+    /// `table[].lock`. Each is looked up once.
     pub(super) fn variables(&self, address: u64) -> Option<Rc<Variable>> {
         let (image, vaddr) = self.image_at(address)?;
         // What is no variable of its own is known by its file alone.
@@ -232,12 +232,22 @@ impl Space<'_> {
         Some(found)
     }
 
-    /// The member that a method locks, if its class has one lock only: `app::Store<long>::lock`.
-    pub(super) fn member(&self, frame: &Frame) -> Option<String> {
-        let class = class_of(&frame.function)?;
+    /// The member that is locked at a line of a stack: that of the class whose method it is, if the class has
+    /// one lock; or the only one that the function can get at. `app::Store<long>::lock`.
+    pub(super) fn member(&self, stack: &[u64], line: &Frame, kind: LockKind) -> Option<String> {
         let images = self.images.get_or_init(|| self.find_images());
-        let image = images.iter().find(|image| file_name(&image.file.path) == frame.module)?;
-        Some(format!("{class}::{}", image.file.variables()?.lock_of(class)?))
+        let image = images.iter().find(|image| file_name(&image.file.path) == line.module)?;
+        let variables = image.file.variables()?;
+        let of_class = || {
+            let class = class_of(&line.function)?;
+            Some(format!("{class}::{}", variables.lock_of(class)?))
+        };
+        let of_function = || {
+            let is_line = |&&at: &&u64| self.call(at).iter().any(|frame| frame.text == line.text);
+            let at = stack.iter().find(is_line)?.checked_sub(1)?;
+            variables.locked_in(at.checked_sub(image.bias)?, kind)
+        };
+        of_class().or_else(of_function)
     }
 
     fn image_at(&self, address: u64) -> Option<(&Image, u64)> {
@@ -488,8 +498,8 @@ impl ElfFile {
         })
     }
 
-    /// The size of an element of the variable that starts at this address: after as many bytes the next lock of
-    /// its sort may come. `None` if nothing tells.
+    /// The size of an element of the variable that starts at this address: after as many bytes the next lock
+    /// of its sort may come. `None` if nothing tells.
     fn element_size(&self, vaddr: u64, size: u64) -> Option<u64> {
         let variables = self.variables()?;
         let mut sizes = self.element_sizes.borrow_mut();

@@ -12,7 +12,7 @@ use super::diagnosis::Finding;
 use super::names::{FrameId, Names, StackId, short};
 use super::report::{RanOn, Report, ratio, several_processes, side};
 use super::threads;
-use crate::output::quoted;
+use crate::output::{counted, quoted};
 
 /// Lines that wrap are indented by so much.
 const INDENT: usize = 4;
@@ -41,8 +41,8 @@ pub(super) struct Style {
 }
 
 impl Style {
-    /// The width of the terminal that standard error is, or what `COLUMNS` says, and colours if they are welcome
-    /// there; of a file 110 columns without.
+    /// The width of the terminal that standard error is, or what `COLUMNS` says, and colours if they are
+    /// welcome there; of a file 110 columns without.
     pub(super) fn of_standard_error() -> (usize, bool) {
         let said = |name| std::env::var_os(name).filter(|value: &std::ffi::OsString| !value.is_empty());
         let terminal =
@@ -118,8 +118,8 @@ impl Page {
             let threads = counted(report.locking_threads, "thread");
             let idle = if idle > report.thread_time_ns / 20 { " had something to do" } else { " lived" };
             let line = format!(
-                "Waiting for locks took {}: {share} of the time that the {threads} that used a lock{idle}, {of} \
-                 together.",
+                "Waiting for locks took {}: {share} of the time that the {threads} that used a lock{idle}, \
+                 {of} together.",
                 duration(waited)
             );
             let line = self.strong(&line);
@@ -203,24 +203,22 @@ impl Page {
         let sites = by_line(&report.names, figures.sites.iter().map(|(stack, site)| (*stack, *site)));
         let total: u64 = sites.iter().map(|(_, site)| site.wait_ns).sum();
         for (stack, site) in sites.iter().take(PLACES) {
-            let share = format!("{:>6}  ", percent(ratio(site.wait_ns, total)));
             let line = format!(
                 "{} in {}, at {}",
                 duration(site.wait_ns),
                 counted(site.contended, "wait"),
                 chain(&report.names, *stack)
             );
-            self.wrap(&share, &line);
+            self.wrap(&lead(site.wait_ns, total), &line);
         }
         if sites.len() > PLACES {
             let more = counted((sites.len() - PLACES) as u64, "more place");
-            self.wrap("        ", &format!("and in {more}"));
+            self.wrap("         ", &format!("and in {more}"));
         }
+        let causes = report.causes(class);
         // Those that took it at one line are one, wherever they let go of it.
         let mut by_line: BTreeMap<Option<(&str, FrameId)>, HolderFigures> = BTreeMap::new();
-        for ((acquired, released), holder) in
-            figures.holders.iter().filter(|(_, holder)| holder.caused_ns > 0)
-        {
+        for &((acquired, released), holder) in &causes.holders {
             by_line.entry(report.names.line_of_holder(*acquired, *released)).or_default().add(holder);
         }
         let mut holders: Vec<_> = by_line.into_iter().collect();
@@ -228,9 +226,9 @@ impl Page {
         if holders.is_empty() {
             return;
         }
-        self.wrap("  ", "made to wait by");
+        let of_both = if causes.of_both { " (readers and writers)" } else { "" };
+        self.wrap("  ", &format!("made to wait by{of_both}"));
         for (line, holder) in holders.iter().take(PLACES) {
-            let share = format!("{:>6}  ", percent(ratio(holder.caused_ns, figures.wait_ns)));
             let at = line.map(|(did, id)| format!("{did} at {}", report.names.text(id)));
             let at = at.unwrap_or_else(|| "took it at an unknown place".to_owned());
             let holds = match holder.holds {
@@ -238,11 +236,11 @@ impl Page {
                 n => format!("{} of {} on average", counted(n, "hold"), duration(holder.hold_ns / n)),
             };
             let line = format!("{}: holder {at}, {holds}", duration(holder.caused_ns));
-            self.wrap(&share, &line);
+            self.wrap(&lead(holder.caused_ns, causes.wait_ns), &line);
         }
-        if figures.handover_ns > 0 {
-            let share = format!("{:>6}  ", percent(ratio(figures.handover_ns, figures.wait_ns)));
-            self.wrap(&share, &format!("{}: nobody, on its way to the next", duration(figures.handover_ns)));
+        if causes.handover_ns > 0 {
+            let line = format!("{}: nobody, on its way to the next", duration(causes.handover_ns));
+            self.wrap(&lead(causes.handover_ns, causes.wait_ns), &line);
         }
     }
 
@@ -268,7 +266,7 @@ impl Page {
             alarm: false,
         };
         let table: Vec<Row> = rows[..shown].iter().map(row).collect();
-        self.table(&["wait", "waits", "average", "longest", "what"], &table)?;
+        self.table(&["wait", "waits", "wait avg", "wait max", "what"], &table)?;
         if rows.len() > shown {
             let more = counted((rows.len() - shown) as u64, "more");
             writeln!(self.text, "and {} (--top 0 shows them)", more.trim_end_matches('s'))?;
@@ -381,7 +379,8 @@ impl Page {
                 line.push(' ');
                 used += 1;
             }
-            // One that fits no line is broken behind a slash, a comma or a colon, if there is one far enough on.
+            // One that fits no line is broken behind a slash, a comma or a colon, if there is one far enough
+            // on.
             while used + visible(&word) > self.style.columns && !word.contains('\x1b') {
                 let room = self.style.columns.saturating_sub(used).max(8);
                 let fits: Vec<char> = word.chars().take(room).collect();
@@ -406,6 +405,11 @@ impl Page {
     }
 }
 
+/// A share before a line.
+fn lead(part: u64, of: u64) -> String {
+    format!("{:>7}  ", percent(ratio(part, of)))
+}
+
 /// Columns that a text takes: without what sets colours.
 fn visible(text: &str) -> usize {
     let mut columns = 0;
@@ -424,7 +428,8 @@ fn visible(text: &str) -> usize {
 /// Classes shown unless the user says otherwise.
 pub(super) const DEFAULT_SHOWN: usize = 10;
 
-const HEADINGS: [&str; 8] = ["lost", "wait", "waits", "held avg", "average", "longest", "acquired", "locks"];
+const HEADINGS: [&str; 8] =
+    ["lost", "wait", "waits", "held avg", "wait avg", "wait max", "acquired", "locks"];
 
 /// A row of a table.
 struct Row {
@@ -479,7 +484,8 @@ fn details(class: &Class) -> String {
     }
     // Of mutexes it is not said: most locks are. Several are called so already.
     let counted_as = figures.locks > 1;
-    if !(counted_as || matches!(class.kind, LockKind::Mutex | LockKind::Recycled | LockKind::Overflow)) {
+    let is_said = counted_as || class.kind == LockKind::Join;
+    if !(is_said || matches!(class.kind, LockKind::Mutex | LockKind::Recycled | LockKind::Overflow)) {
         parts.push(format!("a {}", noun(class.kind)));
     }
     if figures.waited_locks > 1 {
@@ -590,17 +596,8 @@ pub(super) fn ran_on(report: &Report) -> Vec<String> {
     report.ran_on.iter().map(one).collect()
 }
 
-pub(super) fn counted(n: u64, what: &str) -> String {
-    let ending = match (n, what.ends_with(['s', 'x'])) {
-        (1, _) => "",
-        (_, true) => "es",
-        (_, false) => "s",
-    };
-    format!("{n} {what}{ending}")
-}
-
 /// The command as it could be typed: quoted where a shell would take it apart.
-fn command_line(words: &[String]) -> String {
+pub(super) fn command_line(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
@@ -621,7 +618,7 @@ pub(super) fn duration(ns: u64) -> String {
     }
 }
 
-fn average(total: u64, count: u64) -> String {
+pub(super) fn average(total: u64, count: u64) -> String {
     total.checked_div(count).map_or_else(|| "-".to_string(), duration)
 }
 
@@ -636,7 +633,7 @@ pub(super) fn percent(ratio: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Page, Style, command_line, counted, duration, percent, visible};
+    use super::{Page, Style, command_line, duration, percent, visible};
 
     #[test]
     fn durations_have_three_digits_and_a_unit() {
@@ -665,13 +662,6 @@ mod tests {
         assert_eq!(percent(0.0001), "<0.1 %");
         assert_eq!(percent(0.0005), "0.1 %");
         assert_eq!(percent(0.1234), "12.3 %");
-    }
-
-    #[test]
-    fn numbers_agree_with_their_nouns() {
-        assert_eq!(counted(1, "process"), "1 process");
-        assert_eq!(counted(2, "process"), "2 processes");
-        assert_eq!(counted(0, "thread"), "0 threads");
     }
 
     #[test]

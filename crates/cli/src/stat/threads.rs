@@ -1,9 +1,16 @@
-//! "Where the time of the threads went": a short table of what the sampler found.
+//! "Where the time of the threads went": what the sampler found as a short table, and by the names of
+//! threads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
+use poundlock_statfile::{Snapshot, ThreadStats};
+use serde::Serialize;
+
 use super::sampler::{Estimate, Hidden, Outcome, Sleep, Times};
+use super::symbols::file_name;
+use super::text::duration;
+use crate::output::counted;
 
 /// Calls with a line of their own; the others are summed up.
 const CALLS: usize = 4;
@@ -11,6 +18,142 @@ const CALLS: usize = 4;
 const UNSEEN: u64 = 100;
 /// Processes that are named of those whose futexes nobody knows.
 const NAMED: usize = 3;
+/// Names of threads that have a row, and threads of a name that are told apart.
+const ROLES: usize = 50;
+const SINGLES: usize = 8;
+/// What threads wait for that others do.
+const CONDITIONS: [Sleep; 4] = [Sleep::Condition, Sleep::Barrier, Sleep::Semaphore, Sleep::Join];
+
+/// Threads of one name in all processes of one program, and where their time went. Times are nanoseconds of
+/// thread time.
+#[derive(Default, Serialize)]
+pub(super) struct Role {
+    pub(super) program: String,
+    /// The name, with `*` for digits; `main thread`; empty for threads that were not looked at.
+    pub(super) name: String,
+    /// How many were seen.
+    pub(super) threads: u64,
+    pub(super) lived_ns: u64,
+    /// Without what they spun for locks.
+    pub(super) running_ns: u64,
+    /// Ready without a CPU; `None` where the kernel does not keep it.
+    pub(super) ready_ns: Option<u64>,
+    /// Waiting for locks, asleep or spinning.
+    pub(super) locks_ns: u64,
+    /// Waiting for condition variables, barriers, semaphores and ends of threads.
+    pub(super) conditions_ns: u64,
+    /// Asleep in other calls.
+    pub(super) elsewhere_ns: u64,
+    /// With nothing to do.
+    pub(super) idle_ns: u64,
+    /// Asleep, and not looked at.
+    pub(super) unknown_ns: u64,
+    /// How often they waited for locks, all of it,
+    pub(super) lock_waits: u64,
+    /// and how long.
+    pub(super) lock_wait_ns: u64,
+    /// Those that waited longest.
+    pub(super) most: Vec<Single>,
+}
+
+/// One thread; or several, of which each began after the end of the one before it.
+#[derive(Serialize)]
+pub(super) struct Single {
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    pub(super) lock_waits: u64,
+    pub(super) lock_wait_ns: u64,
+}
+
+impl Role {
+    fn add(&mut self, other: Role) {
+        // A sum is known only if each part of it is.
+        self.ready_ns = match (self.lived_ns, other.lived_ns) {
+            (0, _) => other.ready_ns,
+            (_, 0) => self.ready_ns,
+            _ => self.ready_ns.zip(other.ready_ns).map(|(a, b)| a + b),
+        };
+        self.threads += other.threads;
+        self.lived_ns += other.lived_ns;
+        self.running_ns += other.running_ns;
+        self.locks_ns += other.locks_ns;
+        self.conditions_ns += other.conditions_ns;
+        self.elsewhere_ns += other.elsewhere_ns;
+        self.idle_ns += other.idle_ns;
+        self.unknown_ns += other.unknown_ns;
+        self.lock_waits += other.lock_waits;
+        self.lock_wait_ns += other.lock_wait_ns;
+        self.most.extend(other.most);
+    }
+}
+
+/// All roles, most time first; of very many the last are one. What was there `before` is left out.
+pub(super) fn roles(sampled: Option<&Outcome>, before: &[Snapshot], snapshots: &[Snapshot]) -> Vec<Role> {
+    let mut found: BTreeMap<(String, String), Role> = BTreeMap::new();
+    let processes = sampled.map_or(&[][..], |sampled| &sampled.processes[..]);
+    for process in processes {
+        let program = if process.exe.is_empty() { process.name.clone() } else { file_name(&process.exe) };
+        for threads in &process.threads {
+            let (times, key) = (&threads.times, (program.clone(), threads.name.clone()));
+            let asleep: u64 = times.asleep.values().map(|sleep| sleep.ns).sum();
+            let conditions: u64 = CONDITIONS.iter().map(|what| times.asleep(what).ns).sum();
+            found.entry(key).or_default().add(Role {
+                threads: threads.seen,
+                lived_ns: times.lived_ns,
+                running_ns: running(times),
+                ready_ns: times.ready_ns.map(|_| ready(times)),
+                locks_ns: times.locks().ns,
+                conditions_ns: conditions,
+                elsewhere_ns: asleep - conditions - times.asleep(&Sleep::Lock).ns,
+                idle_ns: times.idle_ns(),
+                unknown_ns: times.unknown_ns,
+                ..Role::default()
+            });
+        }
+    }
+    let earlier: HashMap<(u32, u64, u32), &ThreadStats> = before
+        .iter()
+        .flat_map(|of| of.records.iter().map(|record| ((of.pid, of.start_ns, record.tid), record)))
+        .collect();
+    for snapshot in snapshots {
+        let process = processes.iter().find(|process| process.pid == snapshot.pid);
+        for record in &snapshot.records {
+            let before = earlier.get(&(snapshot.pid, snapshot.start_ns, record.tid));
+            let (waits, ns) = before.map_or((0, 0), |before| (before.lock_waits, before.lock_wait_ns));
+            let single = Single {
+                pid: snapshot.pid,
+                tid: record.tid,
+                lock_waits: record.lock_waits.saturating_sub(waits),
+                lock_wait_ns: record.lock_wait_ns.saturating_sub(ns),
+            };
+            let name = process.and_then(|process| process.names.get(&record.tid));
+            let name = name.map_or_else(String::new, |name| name.to_string());
+            found.entry((file_name(&snapshot.exe), name)).or_default().add(Role {
+                lock_waits: single.lock_waits,
+                lock_wait_ns: single.lock_wait_ns,
+                most: vec![single],
+                ..Role::default()
+            });
+        }
+    }
+    let mut roles: Vec<Role> =
+        found.into_iter().map(|((program, name), role)| Role { program, name, ..role }).collect();
+    roles.sort_by_key(|role| std::cmp::Reverse((role.lived_ns, role.lock_wait_ns)));
+    if roles.len() > ROLES {
+        let mut others = Role { name: "others".to_owned(), ..Role::default() };
+        roles.drain(ROLES..).for_each(|role| others.add(role));
+        roles.push(others);
+    }
+    for role in &mut roles {
+        role.most.retain(|single| single.lock_waits > 0);
+        role.most.sort_by_key(|single| (std::cmp::Reverse(single.lock_wait_ns), single.tid));
+        role.most.truncate(SINGLES);
+    }
+    roles
+}
+
+/// What the first line begins with.
+pub(super) const HEADING: &str = "Where the time of the threads went";
 
 /// The table, one line each, without an end of line; empty if no thread was seen.
 pub(super) fn lines(outcome: &Outcome) -> Vec<String> {
@@ -53,16 +196,12 @@ pub(super) fn lines(outcome: &Outcome) -> Vec<String> {
 
 fn heading(outcome: &Outcome) -> String {
     let seen: u64 = outcome.processes.iter().map(|process| process.seen).sum();
-    let mut text = format!(
-        "Where the time of the threads went ({} of {seen} threads, {} looks",
-        seconds(outcome.total.lived_ns),
-        outcome.looks
-    );
-    if let Some(lost) = outcome.total.lost() {
-        let _ = write!(text, "; lost to locks: {:.1} % of the time with something to do", lost * 100.0);
-    }
-    text.push(')');
-    text
+    format!(
+        "{HEADING} ({} of {}, seen at {}):",
+        duration(outcome.total.lived_ns),
+        counted(seen, "thread"),
+        counted(outcome.looks, "look")
+    )
 }
 
 /// Without the waits that are counted as such.
@@ -92,7 +231,7 @@ fn call(what: &Sleep) -> Option<String> {
 
 fn row(name: &str, sum: Estimate, all: u64, error: bool) -> String {
     let share = sum.ns as f64 * 100.0 / all.max(1) as f64;
-    let mut text = format!("  {share:5.1} %  {:>9}  {name}", seconds(sum.ns));
+    let mut text = format!("  {share:5.1} %  {:>9}  {name}", duration(sum.ns));
     if let Some(error) = sum.error().filter(|_| error) {
         let _ = write!(text, " (+-{:.0} %, {} samples)", error * 100.0, sum.samples);
     }
@@ -112,7 +251,7 @@ fn remarks(outcome: &Outcome) -> Vec<String> {
         remarks.push(format!(
             "{name}: {} in futexes that are not of a lock measured here ({} samples): locks of a language's \
              own run-time system, or of a static library",
-            seconds(sum.ns),
+            duration(sum.ns),
             sum.samples
         ));
     }
@@ -153,14 +292,6 @@ fn remarks(outcome: &Outcome) -> Vec<String> {
     remarks
 }
 
-fn seconds(ns: u64) -> String {
-    match ns as f64 / 1e9 {
-        s if s >= 100.0 => format!("{s:.0} s"),
-        s if s >= 0.1 => format!("{s:.2} s"),
-        s => format!("{:.2} ms", s * 1e3),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::sampler::Process;
@@ -192,11 +323,10 @@ mod tests {
         assert_eq!(
             lines(&outcome),
             [
-                "Where the time of the threads went (10.00 s of 3 threads, 100 looks; lost to locks: 37.5 % \
-                 of the time with something to do)",
+                "Where the time of the threads went (10.0 s of 3 threads, seen at 100 looks):",
                 "   30.0 %     3.00 s  waiting for locks (+-12 %, 75 samples)",
                 "   32.0 %     3.20 s  running",
-                "    8.0 %     0.80 s  ready, without a CPU",
+                "    8.0 %     800 ms  ready, without a CPU",
                 "   10.0 %     1.00 s  asleep in read (+-50 %, 4 samples)",
                 "   20.0 %     2.00 s  idle: nothing to do",
             ]
@@ -222,7 +352,7 @@ mod tests {
         let outcome = Outcome { total: times, processes: vec![process], ..Outcome::default() };
         let text = lines(&outcome).join("\n");
         for part in
-            ["go: 0.50 ms in futexes that are not", "(7 samples)", "50 % of the CPU time", "ptrace_scope"]
+            ["go: 500 us in futexes that are not", "(7 samples)", "50 % of the CPU time", "ptrace_scope"]
         {
             assert!(text.contains(part), "no {part:?} in {text}");
         }

@@ -7,6 +7,9 @@ use std::path::Path;
 
 use gimli::{AttributeValue, DebugInfoOffset, EndianSlice, RunTimeEndian, SectionId, UnitOffset};
 use object::{Object as _, ObjectSection as _};
+use poundlock_statfile::LockKind;
+
+use super::members::{Members, Taker};
 
 /// Debug information larger than this is not searched for variables: it would take longer than a reader
 /// waits.
@@ -14,11 +17,11 @@ const LARGEST: u64 = 64 << 20;
 
 /// Types and declarations refer to others; in damaged debug information perhaps in a circle. No sound chain
 /// is longer.
-const DEEPEST: usize = 16;
+pub(super) const DEEPEST: usize = 16;
 
-type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
+pub(super) type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 type Unit<'a> = gimli::Unit<Slice<'a>>;
-type Entry<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
+pub(super) type Entry<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
 
 /// By address: a unit, and an entry in it.
 type Places = HashMap<u64, (DebugInfoOffset, UnitOffset)>;
@@ -39,8 +42,7 @@ pub(super) struct Variables {
     endian: RunTimeEndian,
     /// Where each is described: the unit, and the entry in it. By the variable's address in the file.
     entries: Places,
-    /// By the whole name of a struct or class: its members that are locks.
-    locks: HashMap<String, Vec<String>>,
+    members: Members,
 }
 
 impl Variables {
@@ -61,8 +63,9 @@ impl Variables {
             section.map_or(Ok(Vec::new()), |section| Ok(section.uncompressed_data()?.into_owned()))
         };
         let sections = gimli::DwarfSections::load(load).ok()?;
-        let mut variables = Variables { sections, endian, entries: HashMap::new(), locks: HashMap::new() };
-        (variables.entries, variables.locks) = variables.find();
+        let (entries, members) = (HashMap::new(), Members::default());
+        let mut variables = Variables { sections, endian, entries, members };
+        (variables.entries, variables.members) = variables.find();
         Some(variables)
     }
 
@@ -70,10 +73,10 @@ impl Variables {
         self.sections.borrow(|section| EndianSlice::new(section, self.endian))
     }
 
-    fn find(&self) -> (Places, HashMap<String, Vec<String>>) {
+    fn find(&self) -> (Places, Members) {
         let dwarf = self.dwarf();
         let mut found = HashMap::new();
-        let mut locks: HashMap<String, Vec<String>> = HashMap::new();
+        let mut members = Members::default();
         let mut headers = dwarf.units();
         // What is damaged or of a newer version is passed over: the report is better without it than not
         // there.
@@ -82,43 +85,69 @@ impl Variables {
             let Ok(unit) = dwarf.unit(header) else { continue };
             let reader = Reader { dwarf: &dwarf, unit: &unit };
             let mut entries = unit.entries();
-            // The names of the namespaces and classes around, each with its depth.
-            let mut scopes: Vec<(isize, String)> = Vec::new();
+            // The names of the namespaces and classes around, each with its depth and entry.
+            let mut scopes: Vec<(isize, UnitOffset, String)> = Vec::new();
+            let mut names: Vec<(UnitOffset, String)> = Vec::new();
             while let Ok(Some(entry)) = entries.next_dfs() {
-                scopes.retain(|(depth, _)| *depth < entry.depth());
-                if matches!(
-                    entry.tag(),
-                    gimli::DW_TAG_namespace | gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type
-                ) {
-                    scopes.push((entry.depth(), reader.name(entry).unwrap_or_default()));
-                }
-                if entry.tag() == gimli::DW_TAG_member
-                    && let Some(member) = reader.name(entry)
-                    && entry.attr_value(gimli::DW_AT_type).is_some_and(|of| reader.is_lock(of))
-                {
-                    let names: Vec<&str> = scopes.iter().map(|(_, name)| name.as_str()).collect();
-                    let members = locks.entry(names.join("::")).or_default();
-                    // A header's class is in each unit that includes it.
-                    if !members.contains(&member) {
-                        members.push(member);
+                scopes.retain(|(depth, ..)| *depth < entry.depth());
+                match entry.tag() {
+                    gimli::DW_TAG_namespace
+                    | gimli::DW_TAG_structure_type
+                    | gimli::DW_TAG_class_type
+                    | gimli::DW_TAG_union_type => {
+                        scopes.push((entry.depth(), entry.offset(), reader.name(entry).unwrap_or_default()));
                     }
-                }
-                if entry.tag() == gimli::DW_TAG_variable
-                    && let Some(address) = reader.address(entry)
-                {
-                    found.entry(address).or_insert((offset, entry.offset()));
+                    gimli::DW_TAG_member => {
+                        let Some(&(_, of, _)) = scopes.last() else { continue };
+                        let whole = || {
+                            let names = scopes.iter().map(|(.., name)| name.as_str());
+                            names.filter(|name| !name.is_empty()).collect::<Vec<_>>().join("::")
+                        };
+                        members.member(&reader, (offset, of), whole, entry);
+                    }
+                    gimli::DW_TAG_typedef => {
+                        if let (Some(AttributeValue::UnitRef(of)), Some(name)) =
+                            (entry.attr_value(gimli::DW_AT_type), reader.name(entry))
+                        {
+                            names.push((of, name));
+                        }
+                    }
+                    gimli::DW_TAG_subprogram => {
+                        if let Ok(mut ranges) = dwarf.die_ranges(&unit, entry) {
+                            while let Ok(Some(range)) = ranges.next() {
+                                members.function(range.begin..range.end, (offset, entry.offset()));
+                            }
+                        }
+                    }
+                    gimli::DW_TAG_variable => {
+                        if let Some(address) = reader.address(entry) {
+                            found.entry(address).or_insert((offset, entry.offset()));
+                        }
+                    }
+                    _ => {}
                 }
             }
+            for (of, name) in names {
+                members.named((offset, of), &name);
+            }
         }
-        (found, locks)
+        members.sort();
+        (found, members)
     }
 
     /// The member of this class that is a lock, if there is exactly one.
     pub(super) fn lock_of(&self, class: &str) -> Option<&str> {
-        match &self.locks.get(class)?[..] {
-            [member] => Some(member),
-            _ => None,
-        }
+        self.members.only_lock_of(class)
+    }
+
+    /// The member that is locked by the function that this address is in, as `struct::member`, if there is one
+    /// possibility only.
+    pub(super) fn locked_in(&self, at: u64, kind: LockKind) -> Option<String> {
+        let (unit, function) = self.members.function_at(at)?;
+        let dwarf = self.dwarf();
+        let of_unit = dwarf.unit(dwarf.debug_info.header_from_offset(unit).ok()?).ok()?;
+        let reader = Reader { dwarf: &dwarf, unit: &of_unit };
+        Taker { members: &self.members, reader: &reader, unit, function, kind }.only_lock()
     }
 
     /// The size of what the variable at `address` has many of, if it is an array; else its own.
@@ -145,9 +174,9 @@ impl Variables {
     }
 }
 
-struct Reader<'r, 'a> {
-    dwarf: &'r gimli::Dwarf<Slice<'a>>,
-    unit: &'r Unit<'a>,
+pub(super) struct Reader<'r, 'a> {
+    pub(super) dwarf: &'r gimli::Dwarf<Slice<'a>>,
+    pub(super) unit: &'r Unit<'a>,
 }
 
 impl<'a> Reader<'_, 'a> {
@@ -218,7 +247,7 @@ impl<'a> Reader<'_, 'a> {
         Some(path)
     }
 
-    fn entry(&self, reference: AttributeValue<Slice<'a>>) -> Option<(UnitOffset, Entry<'a>)> {
+    pub(super) fn entry(&self, reference: AttributeValue<Slice<'a>>) -> Option<(UnitOffset, Entry<'a>)> {
         // A type in another unit (a type unit, or one shared by `dwz`) is left unnamed.
         let AttributeValue::UnitRef(offset) = reference else { return None };
         Some((offset, self.unit.entry(offset).ok()?))
@@ -324,24 +353,6 @@ impl<'a> Reader<'_, 'a> {
         Some(dimensions)
     }
 
-    /// Whether a type is one of the locks that programs know by name.
-    fn is_lock(&self, of: AttributeValue<Slice<'a>>) -> bool {
-        const NAMES: [&str; 10] = [
-            "pthread_mutex_t",
-            "pthread_rwlock_t",
-            "pthread_spinlock_t",
-            "mtx_t",
-            "mutex",
-            "timed_mutex",
-            "recursive_mutex",
-            "recursive_timed_mutex",
-            "shared_mutex",
-            "shared_timed_mutex",
-        ];
-        let name = self.entry(of).and_then(|(_, entry)| self.name(&entry));
-        name.is_some_and(|name| NAMES.contains(&name.as_str()))
-    }
-
     fn element_size(&self, of: AttributeValue<Slice<'a>>, depth: usize) -> Option<u64> {
         let (_, entry) = self.entry(of).filter(|_| depth < DEEPEST)?;
         match entry.tag() {
@@ -373,7 +384,7 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    fn name(&self, entry: &Entry<'a>) -> Option<String> {
+    pub(super) fn name(&self, entry: &Entry<'a>) -> Option<String> {
         let value = entry.attr_value(gimli::DW_AT_name)?;
         Some(self.dwarf.attr_string(self.unit, value).ok()?.to_string_lossy().into_owned())
     }

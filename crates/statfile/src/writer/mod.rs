@@ -33,7 +33,7 @@ pub use map::Options;
 pub use words::Words;
 
 use crate::layout::{self, CHUNK_ENTRIES, Entry, Events, INDEX_MASK, LockSlot, PAGE, Record, SiteCell};
-use crate::{ArrayEnd, LockKind, Uncounted};
+use crate::{ArrayEnd, LockKind};
 use map::Map;
 
 /// What the recorder needs from the process it is in.
@@ -528,14 +528,6 @@ impl<H: Host> Recorder<H> {
                 durations.max.fetch_max(ns, Relaxed);
                 durations.buckets[layout::bucket(ns)].fetch_add(1, Relaxed);
             }
-        });
-    }
-
-    /// The calling thread calls for a lock that is not counted. Lost as [`Recorder::event`].
-    #[cold]
-    pub fn uncounted(&'static self, what: Uncounted) {
-        self.with_events(|events| {
-            events.uncounted[what as usize].fetch_add(1, Relaxed);
         });
     }
 

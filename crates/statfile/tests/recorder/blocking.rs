@@ -32,7 +32,8 @@ fn waits_are_counted_by_kind_and_place() {
     assert_eq!(waits.kind, LockKind::Barrier);
     recorder.unblocked(Ended::Done);
     let found = snapshot(directory.path());
-    assert_eq!((found.records[0].contended, found.records[0].waits.is_none()), (3, true));
+    let thread = &found.records[0];
+    assert_eq!((thread.contended, thread.lock_waits, thread.waits.is_none()), (3, 0, true));
     assert_eq!(found.lost_events, 0);
 }
 

@@ -299,7 +299,7 @@ fn what_is_held_and_waited_for_now_is_said() {
     let [thread] = &found.records[..] else { panic!("one thread: {:?}", found.records) };
     // SAFETY: always succeeds.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-    assert!(thread.lives && thread.tid == tid && thread.contended == 1);
+    assert!(thread.lives && thread.tid == tid && thread.contended == 1 && thread.lock_waits == 1);
     let waits = thread.waits.as_ref().expect("it waits");
     assert_eq!((waits.address, waits.stack[0]), (other.address() as u64, SECOND as u64));
     let [hold] = &thread.holds[..] else { panic!("it holds one lock") };

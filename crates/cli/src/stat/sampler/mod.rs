@@ -11,7 +11,10 @@ mod calls;
 mod graph;
 mod outcome;
 mod proc;
+mod series;
 mod tally;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::path::Path;
@@ -19,9 +22,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub(crate) use outcome::{
-    Estimate, Graph, Hidden, Holder, Inside, Outcome, Place, Process, Sleep, Threads, Times, WaitedLock,
-};
+pub(crate) use outcome::{Estimate, Hidden, Outcome, Sleep, Times};
+#[cfg(test)]
+pub(crate) use outcome::{Process, Threads, WaitedLock};
+pub(crate) use series::{Key, MAIN, Party, Waited};
 pub(crate) use watch::Whom;
 use watch::{Random, Watch};
 

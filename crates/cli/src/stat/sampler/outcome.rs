@@ -1,11 +1,14 @@
 //! What the sampler found: plain values, which reports are made from and which JSON documents hold.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, Serializer};
+
+use super::series::Series;
 
 /// All that the sampler knows at one moment, or at the end.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Outcome {
     /// From the first look to the last, in nanoseconds.
     pub(crate) watched_ns: u64,
@@ -21,10 +24,13 @@ pub(crate) struct Outcome {
     pub(crate) locks: Vec<WaitedLock>,
     /// Who is inside locks now, or was at the end.
     pub(crate) graph: Graph,
+    /// Waiting for locks over time.
+    #[serde(skip)]
+    pub(crate) series: Series,
 }
 
 /// A number that rests on samples.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Estimate {
     /// Thread time in nanoseconds.
     pub(crate) ns: u64,
@@ -51,7 +57,7 @@ impl Estimate {
 }
 
 /// What a sleeping thread waits for.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Sleep {
     /// A mutex, spinlock or readers-writer lock that the file knows.
@@ -117,7 +123,7 @@ const EVENTS: [&str; 22] = [
 ];
 
 /// Where the time of threads went, in nanoseconds of thread time.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Times {
     /// As long as the threads were seen to live: the sum of all that follows, but for what is part of other
     /// lines.
@@ -129,11 +135,11 @@ pub(crate) struct Times {
     /// Ready, but without a CPU. The kernel's own sum; `None` where it keeps none.
     pub(crate) ready_ns: Option<u64>,
     /// Asleep, by what for. Without the time of `idle`.
-    #[serde(with = "pairs")]
+    #[serde(serialize_with = "pairs")]
     pub(crate) asleep: BTreeMap<Sleep, Estimate>,
     /// Asleep in a thread that had nothing to do: for a second or more (or all its life) nearly always
     /// asleep, for conditions, semaphores, joins, unknown futexes or events.
-    #[serde(with = "pairs")]
+    #[serde(serialize_with = "pairs")]
     pub(crate) idle: BTreeMap<Sleep, Estimate>,
     /// Asleep, and never looked at while they were.
     pub(crate) unknown_ns: u64,
@@ -173,12 +179,6 @@ impl Times {
         self.lived_ns.saturating_sub(self.idle_ns()).saturating_sub(events).saturating_sub(self.unknown_ns)
     }
 
-    /// The share of [`Times::busy_ns`] that went to waiting for locks. `None` if there was nothing to do.
-    pub(crate) fn lost(&self) -> Option<f64> {
-        let busy = self.busy_ns();
-        (busy > 0).then(|| (self.locks().ns as f64 / busy as f64).min(1.0))
-    }
-
     pub(super) fn merge(&mut self, other: &Times) {
         // A sum is known only if each part of it is.
         self.ready_ns = match (self.ready_ns, other.ready_ns) {
@@ -200,7 +200,7 @@ impl Times {
 }
 
 /// A process, from its start to its end.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Process {
     /// Its id.
     pub(crate) pid: u32,
@@ -227,10 +227,13 @@ pub(crate) struct Process {
     pub(crate) unseen_running_ns: Option<u64>,
     /// What the system does not show of it.
     pub(crate) hidden: BTreeSet<Hidden>,
+    /// The names of its threads as in `threads`, by their ids in the process's own namespace.
+    #[serde(skip)]
+    pub(crate) names: HashMap<u32, Arc<str>>,
 }
 
 /// What cannot be seen of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Hidden {
     /// In which calls its threads sleep (`/proc/PID/syscall`: another user's process, or Yama).
@@ -244,9 +247,9 @@ pub(crate) enum Hidden {
 }
 
 /// Threads of one name.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Threads {
-    /// Their name.
+    /// Their name; of the main thread [`MAIN`](super::MAIN).
     pub(crate) name: String,
     /// How many were seen.
     pub(crate) seen: u64,
@@ -255,7 +258,7 @@ pub(crate) struct Threads {
 }
 
 /// A lock that somebody was seen waiting for.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct WaitedLock {
     /// The process.
     pub(crate) pid: u32,
@@ -270,7 +273,7 @@ pub(crate) struct WaitedLock {
     /// What its holder was doing meanwhile. Thread time of the waiters; together that of `waiting`.
     pub(crate) holder: Holder,
     /// Of [`Holder::waiting`], the locks that its holder waited for in turn, by address.
-    #[serde(with = "pairs")]
+    #[serde(serialize_with = "pairs")]
     pub(crate) behind: BTreeMap<u64, Estimate>,
     /// What the holder at the end of the chain was doing: the same as `holder` where that one does not wait.
     pub(crate) end: Holder,
@@ -279,14 +282,14 @@ pub(crate) struct WaitedLock {
 }
 
 /// What a holder was doing while others waited.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Holder {
     /// On a CPU.
     pub(crate) running: Estimate,
     /// Ready without a CPU: preempted.
     pub(crate) ready: Estimate,
     /// Asleep.
-    #[serde(with = "pairs")]
+    #[serde(serialize_with = "pairs")]
     pub(crate) asleep: BTreeMap<Sleep, Estimate>,
     /// Waiting for another lock.
     pub(crate) waiting: Estimate,
@@ -299,7 +302,7 @@ pub(crate) struct Holder {
 }
 
 /// Who holds what, and waits for what.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Graph {
     /// The threads that hold a lock or wait for one.
     pub(crate) threads: Vec<Inside>,
@@ -309,7 +312,7 @@ pub(crate) struct Graph {
 }
 
 /// A thread inside a lock or on the way into one.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Inside {
     /// The process.
     pub(crate) pid: u32,
@@ -328,7 +331,7 @@ pub(crate) struct Inside {
 }
 
 /// A lock that a thread holds or waits for.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Place {
     /// [`poundlock_statfile::LockStats::address`].
     pub(crate) address: u64,
@@ -341,26 +344,6 @@ pub(crate) struct Place {
 }
 
 /// Maps as lists of pairs: JSON's own have keys of text only.
-mod pairs {
-    use std::collections::BTreeMap;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<K, V, S>(map: &BTreeMap<K, V>, to: S) -> Result<S::Ok, S::Error>
-    where
-        K: Serialize,
-        V: Serialize,
-        S: Serializer,
-    {
-        to.collect_seq(map)
-    }
-
-    pub(super) fn deserialize<'de, K, V, D>(from: D) -> Result<BTreeMap<K, V>, D::Error>
-    where
-        K: Deserialize<'de> + Ord,
-        V: Deserialize<'de>,
-        D: Deserializer<'de>,
-    {
-        Ok(Vec::<(K, V)>::deserialize(from)?.into_iter().collect())
-    }
+fn pairs<K: Serialize, V: Serialize, S: Serializer>(map: &BTreeMap<K, V>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(map)
 }

@@ -289,7 +289,7 @@ mod tests {
         let times = life(|n| (asleep(if n % 10 == 0 { Sleep::Lock } else { Sleep::Condition }), 0));
         assert_eq!(times.idle_ns(), 0);
         assert_eq!(times.asleep(&Sleep::Lock), Estimate { ns: 200 * MS, samples: 20 });
-        assert_eq!(times.lost(), Some(0.1));
+        assert_eq!(times.busy_ns(), 2000 * MS);
     }
 
     #[test]

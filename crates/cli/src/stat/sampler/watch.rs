@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use poundlock_statfile::{Error, Live, LiveHold, LiveLock, LiveThread, LockKind};
 
@@ -9,6 +10,7 @@ use super::calls;
 use super::graph;
 use super::outcome::{Graph, Hidden, Holder, Outcome, Process, Sleep, Threads, Times, WaitedLock};
 use super::proc::{self, Seen, Stat, Sums, Task};
+use super::series::{self, Key, Party, Series, Waited};
 use super::tally::{Life, STILL_NS, Sample, Tally};
 
 /// Threads looked at in one round, of all processes together: some 4 us each.
@@ -19,6 +21,10 @@ const LOCKS: usize = 8;
 const ASKED: usize = 16384;
 /// The longest chain that is followed.
 const CHAIN: u64 = 32;
+/// Waiters of one lock whose names are looked for in one round,
+const WAITERS: u64 = 64;
+/// and threads that have ended whose names are kept.
+const NAMES: usize = 1 << 16;
 /// Files left for others.
 const SPARE_FILES: usize = 256;
 
@@ -28,6 +34,7 @@ pub(crate) enum Whom {
     /// The children of this process.
     Children,
     /// That one.
+    #[cfg(test)]
     Process(u32),
 }
 
@@ -67,12 +74,11 @@ pub(super) struct Watch {
     /// By process, the start of its file, and address.
     locks: BTreeMap<Key, WaitedLock>,
     undecided: Vec<Undecided>,
+    series: Series,
     /// How many more files may be kept open.
     files: usize,
     random: Random,
 }
-
-type Key = (u32, u64, u64);
 
 /// A process.
 struct Watched {
@@ -87,7 +93,9 @@ struct Watched {
     /// The threads in the file, by the oldest record first, at the last look.
     counted: Vec<LiveThread>,
     threads: HashMap<u32, Thread>,
-    groups: BTreeMap<String, (u64, Tally)>,
+    groups: BTreeMap<Arc<str>, (u64, Tally)>,
+    /// The names of threads that have ended, by their ids in the namespace that they lived in.
+    names: HashMap<u32, Arc<str>>,
     /// The CPU time that does not count, and all of it.
     cpu_before: u64,
     cpu: Option<u64>,
@@ -98,7 +106,7 @@ struct Thread {
     task: Task,
     /// Its id in the namespace that it lives in.
     inner: u32,
-    name: String,
+    name: Arc<str>,
     life: Life,
     looks: u64,
 }
@@ -132,6 +140,8 @@ struct Chain {
     /// The lock that the first holder waits for.
     behind: Option<u64>,
     locks: u64,
+    /// Who has the first one.
+    holder: series::Holder,
 }
 
 impl Watch {
@@ -147,6 +157,7 @@ impl Watch {
             settled: HashSet::new(),
             locks: BTreeMap::new(),
             undecided: Vec::new(),
+            series: Series::new(now),
             files: proc::file_limit().saturating_sub(SPARE_FILES) / 2,
             random: Random::new(now),
         }
@@ -158,6 +169,7 @@ impl Watch {
         self.ended.clear();
         self.locks.clear();
         self.undecided.clear();
+        self.series = Series::new(now);
         for process in &mut self.processes {
             process.begin_anew(now);
         }
@@ -167,6 +179,7 @@ impl Watch {
     pub(super) fn discover(&mut self, now: u64) {
         let files = files(&self.dir);
         let mut pids: Vec<(u32, u32)> = match self.whom {
+            #[cfg(test)]
             Whom::Process(pid) => vec![(pid, 0)],
             Whom::Children => children_of(std::process::id()),
         };
@@ -223,6 +236,7 @@ impl Watch {
             counted: Vec::new(),
             threads: HashMap::new(),
             groups: BTreeMap::new(),
+            names: HashMap::new(),
             cpu_before: 0,
             cpu: None,
         };
@@ -243,9 +257,9 @@ impl Watch {
 
     /// One look at everything.
     pub(super) fn look(&mut self, now: u64) {
-        let passed = now.saturating_sub(self.last);
-        self.last = now;
+        let last = std::mem::replace(&mut self.last, now);
         self.looks += 1;
+        self.series.watched(last, now);
         self.decide(now);
         for process in &mut self.processes {
             if process.live.as_ref().is_some_and(|live| !live.is_whole()) {
@@ -258,7 +272,7 @@ impl Watch {
             }
             process.cpu = proc::cpu_time_ns(process.pid).or(process.cpu);
         }
-        self.look_at_locks(now, passed);
+        self.look_at_locks(last, now);
         self.look_at_threads(now);
     }
 
@@ -283,7 +297,8 @@ impl Watch {
         }
     }
 
-    fn look_at_locks(&mut self, now: u64, passed: u64) {
+    fn look_at_locks(&mut self, last: u64, now: u64) {
+        let passed = now.saturating_sub(last);
         for index in 0..self.processes.len() {
             let process = &self.processes[index];
             let Some(live) = &process.live else { continue };
@@ -301,10 +316,12 @@ impl Watch {
             let picks = (ASKED / process.counted.len().max(1)).clamp(1, LOCKS);
             let (pid, start_ns) = (process.pid, live.start_ns());
             for (place, share) in picked(&locks, picks, &mut self.random) {
-                let (tag, _, lock) = locks[place];
+                let (tag, waiters, lock) = locks[place];
                 let chain = process.follow(tag, &mut self.random);
                 let ns = (passed as f64 * share) as u64;
                 let key = (pid, start_ns, lock.address);
+                let seen = process.parties(tag, waiters, &chain.holder);
+                self.series.add((last, now), key, &seen, share / waiters.max(1) as f64);
                 let entry = self.locks.entry(key).or_insert_with(|| WaitedLock {
                     pid,
                     start_ns,
@@ -386,6 +403,7 @@ impl Watch {
             looks: self.looks,
             ..Outcome::default()
         };
+        outcome.series = self.series.clone();
         let mut locks = self.locks.clone();
         for undecided in &self.undecided {
             if let Some(lock) = locks.get_mut(&undecided.key) {
@@ -530,17 +548,30 @@ impl Watched {
             self.about.hidden.insert(Hidden::Ready);
         }
         let inner = if self.pid == self.inner { tid } else { task.inner_id().unwrap_or(tid) };
-        let name = without_digits(&name);
+        let name = self.role(tid, &name);
         *room -= usize::from(task.is_open());
-        self.about.seen += 1;
-        self.groups.entry(name.clone()).or_insert_with(group).0 += 1;
+        let (seen, _) = self.groups.entry(name.clone()).or_insert_with(group);
+        // In the middle of an `exec` the main thread looks as if it had ended.
+        if tid != self.pid || *seen == 0 {
+            *seen += 1;
+            self.about.seen += 1;
+        }
         self.threads.insert(tid, Thread { task, inner, name, life: Life::new(now, sums), looks: 0 });
+    }
+
+    /// What threads like this one are called together: they are named after their process unless they name
+    /// themselves, so that its name tells the main thread from none.
+    fn role(&self, tid: u32, name: &str) -> Arc<str> {
+        if tid == self.pid { series::MAIN.into() } else { without_digits(name).into() }
     }
 
     /// A thread has ended.
     fn forget(&mut self, tid: u32, room: &mut usize) {
         let Some(mut thread) = self.threads.remove(&tid) else { return };
         *room += usize::from(thread.task.is_open());
+        if self.names.len() < NAMES {
+            self.names.insert(thread.inner, thread.name.clone());
+        }
         thread.life.close(&mut self.groups.entry(thread.name).or_insert_with(group).1);
     }
 
@@ -554,8 +585,9 @@ impl Watched {
         thread.looks += 1;
         // Threads often get their name after their start.
         if (thread.looks < 64 && thread.looks.is_power_of_two()) || thread.looks.is_multiple_of(64) {
-            let name = thread.task.name().map(|name| without_digits(&name));
-            if let Some(name) = name.filter(|name| *name != thread.name) {
+            let name =
+                thread.task.name().filter(|_| tid != self.pid).map(|name| Arc::from(without_digits(&name)));
+            if let Some(name) = name.filter(|name: &Arc<str>| *name != thread.name) {
                 if let Some((seen, _)) = self.groups.get_mut(&thread.name) {
                     *seen = seen.saturating_sub(1);
                 }
@@ -582,7 +614,8 @@ impl Watched {
 
     /// Who keeps those waiting who wait for the lock with this tag.
     fn follow(&self, tag: u64, random: &mut Random) -> Chain {
-        let mut chain = Chain { end: Fate::Unknown, behind: None, locks: 1 };
+        let holder = series::Holder::Unknown;
+        let mut chain = Chain { end: Fate::Unknown, behind: None, locks: 1, holder };
         let Some(live) = &self.live else { return chain };
         let mut passed: Vec<(LiveThread, LiveHold)> = Vec::new();
         let mut tag = tag;
@@ -598,11 +631,17 @@ impl Watched {
                 .filter_map(|(thread, tag)| Some((*thread, live.hold(thread.record, tag)?)))
                 .collect();
             if holders.is_empty() {
+                if passed.is_empty() {
+                    chain.holder = series::Holder::Nobody;
+                }
                 chain.end = Fate::HandedOver;
                 return chain;
             }
             // Any of several readers, in the long run each as often as it makes others wait.
             let (holder, hold) = holders[random.below(holders.len())];
+            if passed.is_empty() {
+                chain.holder = series::Holder::Thread(holder.tid, hold.acquired_at);
+            }
             if passed.iter().any(|(other, _)| other.record == holder.record) {
                 let still = |(thread, hold): &(LiveThread, LiveHold)| {
                     live.wait(thread.record).is_some() && live.still_holds(hold)
@@ -625,6 +664,27 @@ impl Watched {
             }
         }
         chain
+    }
+
+    /// Who waits for the lock with this tag, and who has it: of each waiter one nanosecond.
+    fn parties(&self, tag: u64, waiters: u64, holder: &series::Holder) -> Waited {
+        let party = |tid: u32, site: u64, ns: u64| {
+            let known = self.thread(tid).map(|(tid, thread)| (tid, thread.name.clone()));
+            let (tid, name) = known.unwrap_or_else(|| (tid, "".into()));
+            Party { name, tid, site, ns }
+        };
+        let mut waited = Waited { ns: waiters, ..Waited::default() };
+        let each = waiters.div_ceil(WAITERS).max(1);
+        let waiting = self.counted.iter().filter(|thread| thread.wait.is_some_and(|wait| wait.tag == tag));
+        for thread in waiting.step_by(each as usize) {
+            series::merge(&mut waited.waiters, &[party(thread.tid, 0, each)]);
+        }
+        match *holder {
+            series::Holder::Thread(tid, site) => waited.holders.push(party(tid, site, waiters)),
+            series::Holder::Nobody => waited.nobody = waiters,
+            series::Holder::Unknown => {}
+        }
+        waited
     }
 
     fn fate(&self, live: &Live, holder: &LiveThread, hold: LiveHold, wait: Option<LockKind>) -> Fate {
@@ -677,7 +737,7 @@ impl Watched {
         for inside in &mut graph.threads {
             if let Some((tid, thread)) = self.thread(inside.tid) {
                 inside.tid = tid;
-                inside.name = thread.task.name().unwrap_or_else(|| thread.name.clone());
+                inside.name = thread.task.name().unwrap_or_else(|| thread.name.to_string());
                 let kind = inside.waits_for.as_ref().map(|_| LockKind::Mutex);
                 inside.asleep = sleep(thread.task.look(), kind, |_| false);
             }
@@ -689,7 +749,9 @@ impl Watched {
         let mut about = self.about.clone();
         about.started = self.live.as_ref().map_or(0, |live| u64::from(live.started()) + 1);
         let mut groups = self.groups.clone();
+        about.names.clone_from(&self.names);
         for thread in self.threads.values() {
+            about.names.insert(thread.inner, thread.name.clone());
             thread.life.peek(&mut groups.entry(thread.name.clone()).or_insert_with(group).1);
         }
         let mut times = Times::default();
@@ -697,7 +759,7 @@ impl Watched {
             let of_group = tally.times();
             times.merge(&of_group);
             if seen > 0 || of_group.lived_ns > 0 {
-                about.threads.push(Threads { name, seen, times: of_group });
+                about.threads.push(Threads { name: name.to_string(), seen, times: of_group });
             }
         }
         about.threads.sort_by_key(|threads| std::cmp::Reverse(threads.times.lived_ns));

@@ -1,0 +1,157 @@
+//! Who had the locks of a class, and who waited, over the time of a run: what looks at the threads found
+//! ([`Series`](super::sampler::Series)), by class, with names.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::class::Class;
+use super::names::{NO_STACK, Names, StackId};
+use super::sampler::{Key, MAIN, Outcome, Party, Waited};
+
+/// Classes that are shown, and their least share of all waiting.
+const CLASSES: usize = 8;
+const SMALL: u64 = 200;
+/// Parties of a class that are told apart.
+const PARTIES: usize = 6;
+/// Pieces of time in which somebody waited: of fewer there is nothing to see.
+const FEWEST: usize = 3;
+
+/// Where the acquisitions were of those that looks found holding locks: by process, start of its file, and
+/// return address.
+pub(super) type Places = HashMap<Key, StackId>;
+
+/// All classes that somebody was seen waiting for, most waiting first.
+#[derive(Default, Serialize)]
+pub(super) struct Timeline {
+    /// How often the threads were looked at.
+    pub(super) looks: u64,
+    /// How long a piece of time is. The first one begins with the run, or when the delay was over.
+    pub(super) piece_ns: u64,
+    /// For how much of each piece looks stand.
+    pub(super) watched_ns: Vec<u64>,
+    pub(super) classes: Vec<Row>,
+}
+
+/// A class. All is in nanoseconds of the waiters' time for each piece.
+#[derive(Serialize)]
+pub(super) struct Row {
+    /// Which one of the report's classes.
+    pub(super) class: usize,
+    pub(super) waiting_ns: Vec<u64>,
+    pub(super) waiters: Vec<Share>,
+    /// Who had it meanwhile.
+    pub(super) holders: Vec<Share>,
+    /// While nobody had it: it was on its way. What is left over is not known, or of those with least.
+    pub(super) nobody_ns: Vec<u64>,
+}
+
+/// The part of some threads in it.
+#[derive(Clone, Serialize)]
+pub(super) struct Share {
+    /// Threads, in words.
+    pub(super) threads: String,
+    /// Where they acquired it; empty if unknown, and for those who wait.
+    pub(super) at: String,
+    pub(super) ns: Vec<u64>,
+}
+
+/// The places to find names for, of one process.
+pub(super) fn places(outcome: &Outcome, pid: u32, start_ns: u64) -> Vec<Key> {
+    let locks = outcome.series.pieces.iter().flat_map(|piece| &piece.locks);
+    let of = locks.filter(|(key, _)| (key.0, key.1) == (pid, start_ns));
+    let sites = of.flat_map(|(_, waited)| &waited.holders).map(|party| party.site).filter(|&site| site != 0);
+    let mut keys: Vec<Key> = sites.map(|site| (pid, start_ns, site)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+impl Timeline {
+    pub(super) fn new(outcome: &Outcome, classes: &[Class], names: &Names, places: &Places) -> Self {
+        let series = &outcome.series;
+        let locks = classes.iter().filter(|class| class.kind.is_acquired());
+        let all: u64 = locks.map(|class| class.figures.wait_ns).sum();
+        let mut timeline = Timeline {
+            looks: outcome.looks,
+            piece_ns: series.length,
+            watched_ns: series.pieces.iter().map(|piece| piece.watched).collect(),
+            classes: Vec::new(),
+        };
+        for (class, of) in classes.iter().enumerate().filter(|(_, class)| class.kind.is_acquired()) {
+            if timeline.classes.len() == CLASSES || of.figures.wait_ns <= all / SMALL {
+                break;
+            }
+            let pieces: Vec<Vec<(&Key, &Waited)>> = series
+                .pieces
+                .iter()
+                .map(|piece| {
+                    let locks = piece.locks.iter();
+                    locks.filter(|(key, _)| of.addresses.contains(&(key.0, key.2))).collect()
+                })
+                .collect();
+            if pieces.iter().filter(|piece| !piece.is_empty()).count() >= FEWEST {
+                timeline.classes.push(Row::new(class, &pieces, names, places));
+            }
+        }
+        timeline
+    }
+}
+
+impl Row {
+    fn new(class: usize, pieces: &[Vec<(&Key, &Waited)>], names: &Names, places: &Places) -> Self {
+        let sums = |of: fn(&Waited) -> u64| -> Vec<u64> {
+            pieces.iter().map(|piece| piece.iter().map(|(_, waited)| of(waited)).sum()).collect()
+        };
+        let line = |key: &Key, party: &Party| {
+            let stack = places.get(&(key.0, key.1, party.site)).copied().unwrap_or(NO_STACK);
+            names.line_of(stack).map_or_else(String::new, |id| names.text(id).to_owned())
+        };
+        Row {
+            class,
+            waiting_ns: sums(|waited| waited.ns),
+            nobody_ns: sums(|waited| waited.nobody),
+            waiters: shares(pieces, |waited| &waited.waiters, |_, _| String::new()),
+            holders: shares(pieces, |waited| &waited.holders, line),
+        }
+    }
+}
+
+/// Threads by name and line, those with most time first.
+fn shares(
+    pieces: &[Vec<(&Key, &Waited)>],
+    of: fn(&Waited) -> &[Party],
+    line: impl Fn(&Key, &Party) -> String,
+) -> Vec<Share> {
+    let mut found: BTreeMap<(Arc<str>, String), (u32, Vec<u64>)> = BTreeMap::new();
+    for (index, piece) in pieces.iter().enumerate() {
+        for (key, waited) in piece {
+            for party in of(waited) {
+                let new = || (party.tid, vec![0; pieces.len()]);
+                let (tid, ns) = found.entry((party.name.clone(), line(key, party))).or_insert_with(new);
+                *tid = if *tid == party.tid { *tid } else { 0 };
+                ns[index] += party.ns;
+            }
+        }
+    }
+    let mut all: Vec<Share> = found
+        .into_iter()
+        .map(|((name, at), (tid, ns))| Share { threads: threads(&name, tid), at, ns })
+        .collect();
+    all.sort_by_key(|share| std::cmp::Reverse(share.ns.iter().sum::<u64>()));
+    all.truncate(PARTIES);
+    all
+}
+
+/// What threads of a name are called; `tid` is 0 unless they are one.
+fn threads(name: &str, tid: u32) -> String {
+    match (name, tid) {
+        (MAIN, 0) => "main threads".to_owned(),
+        (MAIN, _) => "the main thread".to_owned(),
+        ("", 0) => "several threads".to_owned(),
+        ("", tid) => format!("thread {tid}"),
+        (name, 0) => format!("threads {name}"),
+        (name, tid) => format!("thread {tid} ({name})"),
+    }
+}
