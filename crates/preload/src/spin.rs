@@ -124,7 +124,18 @@ extern "C" fn lock_other(lock: &Spin, address: usize, stack: usize) -> c_int {
         lock.lock_slow::<Chosen>();
         return 0;
     }
+    if is_ours(word) && take_counted(lock) {
+        stat::RECORDER.acquired(for_statistics(lock), address);
+        return 0;
+    }
     lock_counted(lock, CallSite { pc: address, sp: stack })
+}
+
+/// The fast path of a counted one.
+#[inline(always)]
+fn take_counted(lock: &Spin) -> bool {
+    let lock = as_counted(lock);
+    if mode::spinlocks_halt() { lock.take_paravirtual() } else { lock.take() }
 }
 
 /// One of glibc's, or one that is counted.
@@ -207,12 +218,15 @@ extern "C" fn unlock_other(lock: &Spin, pc: usize, sp: usize) -> c_int {
         lock.unlock::<Chosen>();
         return 0;
     }
-    if mode::get().counted() {
+    // A counted one says so itself.
+    if is_ours(word) || mode::get().counted() {
         // Before the release: afterwards the lock may be gone.
         stat::RECORDER.released(for_statistics(lock), CallSite { pc, sp });
     }
     if is_ours(word) {
-        as_counted(lock).unlock::<Chosen>();
+        if !as_counted(lock).release() {
+            as_counted(lock).unlock::<Chosen>();
+        }
         return 0;
     }
     // SAFETY: the caller's spinlock.

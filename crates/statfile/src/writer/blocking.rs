@@ -11,8 +11,8 @@ use super::map::Map;
 use super::{
     CallSite, Host, LockRef, Recorder, add, add_small, clock, count_wait, find, locks, modules, stacks,
 };
-use super::{tag_of, threads};
-use crate::layout::{self, CHUNK_ENTRIES, Entry, INDEX_MASK, Record, SiteCell};
+use super::{find_unmarked, tag_of, threads};
+use crate::layout::{self, CHUNK_ENTRIES, Entry, INDEX_MASK, MARK, Record, SiteCell};
 
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl<H: Host> Recorder<H> {
     /// A call that would have waited for this has not had to.
     #[inline]
     pub fn passed(&'static self, lock: LockRef<'_>) {
-        match find::<H>(lock) {
+        match find_unmarked::<H>(lock) {
             Some((_, entry)) => add(&entry.acquisitions, 1),
             None => self.with_entry(lock, |_, entry| add(&entry.acquisitions, 1)),
         }
@@ -93,11 +93,8 @@ impl<H: Host> Recorder<H> {
     #[cold]
     pub fn wakes(&'static self, condition: LockRef<'_>, whom: Wake) {
         self.with_entry(condition, |visit_record, entry| {
-            let counter = match whom {
-                Wake::One => &entry.hold_total,
-                Wake::All => &entry.hold_squares,
-            };
-            add(counter, 1);
+            let holds = threads::holds(visit_record, entry);
+            add(if whom == Wake::One { &holds.total } else { &holds.squares }, 1);
             // SAFETY: the record's own mapping.
             let map = unsafe { Map::from_base(visit_record.base.load(Relaxed) as *mut u8) };
             let word = condition.word.load(Relaxed);
@@ -108,7 +105,7 @@ impl<H: Host> Recorder<H> {
             if mutex != 0
                 && own_entry(map, visit_record, mutex).is_some_and(|e| e.hold_start.load(Relaxed) != 0)
             {
-                add(&entry.hold_max, 1);
+                add(&holds.max, 1);
             }
         });
     }
@@ -147,7 +144,7 @@ impl<H: Host> Recorder<H> {
         let unwind = self.unwind.load(Relaxed) != 0;
         let cell = stacks::wait_cell(map, record, tag, site, unwind);
         if let Some(mutex) = mutex {
-            let with = mutex.word.load(Relaxed);
+            let with = mutex.word.load(Relaxed) & !MARK;
             if let Some(slot) = map.lock(word & INDEX_MASK) {
                 slot.charged.store(with.into(), Relaxed);
             }

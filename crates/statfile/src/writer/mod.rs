@@ -5,9 +5,10 @@
 //! blocks; in one case a thread yields to another: when both are the first in a forked child.
 //!
 //! The uncontended pair [`Recorder::acquired`] and [`Recorder::released`] is a few loads, and stores to two lines
-//! that no other thread writes; chance has one in a few looked at the clock. Everything else is out of line. Slow paths mark the
-//! record busy. A signal handler that interrupts one, or a lock taken by the unwinder in the middle of one,
-//! is not counted (but counted as lost) if it needs a slow path itself.
+//! that no other thread writes, of which one is the same for all locks; chance has one in a few looked at the
+//! clock. Everything else is out of line. Slow paths mark the record busy. A signal handler that interrupts
+//! one, or a lock taken by the unwinder in the middle of one, is not counted (but counted as lost) if it needs
+//! a slow path itself.
 
 mod arrays;
 mod blocking;
@@ -32,9 +33,10 @@ pub use clock::read_clocks_by;
 pub use map::Options;
 pub use words::Words;
 
-use crate::layout::{self, CHUNK_ENTRIES, Entry, Events, INDEX_MASK, LockSlot, PAGE, Record, SiteCell};
+use crate::layout::{self, CHUNK_ENTRIES, Entry, Events, INDEX_MASK, LockSlot, MARK, PAGE, Record, SiteCell};
 use crate::{ArrayEnd, LockKind, Uncounted};
 use map::Map;
+use waits::Account;
 
 /// What the recorder needs from the process it is in.
 ///
@@ -126,14 +128,24 @@ impl Wait {
         self.slot = core::ptr::null();
     }
 
-    /// It no longer goes on, at this moment. Where it did.
+    /// It no longer goes on, at this moment. Whether it did.
     #[inline]
-    fn leave(&mut self, now: u64) -> Option<&'static LockSlot> {
+    fn leave(&mut self, now: u64) -> bool {
         let slot = core::mem::replace(&mut self.slot, core::ptr::null());
         // SAFETY: a slot of the thread's mapping, if no fork came in between; mappings of before stay.
-        let slot = unsafe { slot.as_ref() }?;
-        waits::leave(slot, now);
-        Some(slot)
+        let slot = unsafe { slot.as_ref() };
+        slot.inspect(|slot| waits::leave(slot, now)).is_some()
+    }
+
+    /// It no longer goes on, at this moment, because the lock is acquired.
+    #[inline]
+    fn is_over(&mut self, map: Map, lock: LockRef<'_>, now: u64) {
+        if self.leave(now)
+            && lock.writers.is_none()
+            && let Some(account) = Account::of(map, lock)
+        {
+            account.handed_over(now);
+        }
     }
 }
 
@@ -222,14 +234,25 @@ fn raise(maximum: &AtomicU64, value: u64) {
     }
 }
 
-/// The calling thread's record and entry for the lock, if all is as it was last time.
+/// The calling thread's record and entry for the lock, if all is as it was last time and the lock is not
+/// marked.
+#[inline(always)]
+fn find_unmarked<H: Host>(lock: LockRef<'_>) -> Option<(&'static Record, &'static Entry)> {
+    find_by::<H>(lock.word.load(Relaxed), lock.address)
+}
+
+/// As [`find_unmarked`], marked or not.
 #[inline(always)]
 fn find<H: Host>(lock: LockRef<'_>) -> Option<(&'static Record, &'static Entry)> {
+    find_by::<H>(lock.word.load(Relaxed) & !MARK, lock.address)
+}
+
+#[inline(always)]
+fn find_by<H: Host>(word: u32, address: usize) -> Option<(&'static Record, &'static Entry)> {
     let record = H::word().cast_const().cast::<Record>();
     if record.is_null() {
         return None;
     }
-    let word = lock.word.load(Relaxed);
     let chunk = (word & INDEX_MASK) / CHUNK_ENTRIES;
     // SAFETY: the word holds a record, or an `Empty`, which has the fields up to the directory's length.
     unsafe {
@@ -247,7 +270,7 @@ fn find<H: Host>(lock: LockRef<'_>) -> Option<(&'static Record, &'static Entry)>
         let entry = record.base.load(Relaxed) as *const u8;
         &*entry.add(page * PAGE as usize).cast::<Entry>().add((word % CHUNK_ENTRIES) as usize)
     };
-    (entry.tag.load(Relaxed) == layout::tag(word, lock.address as u64)).then_some((record, entry))
+    (entry.tag.load(Relaxed) == layout::tag(word, address as u64)).then_some((record, entry))
 }
 
 impl<H: Host> Recorder<H> {
@@ -355,16 +378,12 @@ impl<H: Host> Recorder<H> {
     /// Of a lock that it can acquire again while it holds it, only the first time.
     #[inline(always)]
     pub fn acquired(&'static self, lock: LockRef<'_>, pc: usize) {
-        match find::<H>(lock) {
+        match find_unmarked::<H>(lock).filter(|_| !waits::writers_marked(lock)) {
             Some((record, entry)) => {
                 entry.site.store(pc as u64, Relaxed);
-                if !waits::is_marked(record, lock) {
-                    hold_begins(record, entry);
-                } else {
-                    waits::hold_begins(record, entry, lock.group().word, lock.writers.is_none());
-                }
+                hold_begins(record, entry);
             }
-            None => self.acquired_slowly(lock.word, lock.address, lock.kind, pc),
+            None => self.acquired_slowly(lock.word, lock.address, lock.kind, lock.writers, pc),
         }
     }
 
@@ -372,15 +391,9 @@ impl<H: Host> Recorder<H> {
     /// afterwards the lock's memory may be gone.
     #[inline(always)]
     pub fn released(&'static self, lock: LockRef<'_>, site: CallSite) {
-        match find::<H>(lock) {
-            Some((record, entry)) => {
-                if !waits::is_marked(record, lock) {
-                    hold_ended(record, entry);
-                } else {
-                    self.released_while_others_wait(lock.group().word, entry, site);
-                }
-            }
-            None => self.released_slowly(lock.address),
+        match find_unmarked::<H>(lock).filter(|_| !waits::writers_marked(lock)) {
+            Some((record, entry)) => hold_ended(record, entry),
+            None => self.released_slowly(lock.word, lock.address, lock.writers, site.pc, site.sp),
         }
     }
 
@@ -416,12 +429,12 @@ impl<H: Host> Recorder<H> {
                 wait.shown = visit.record.wait_began.load(Relaxed) == 0;
             }
             if !visit.borrowed && lock.kind.is_acquired() {
-                let group =
-                    if lock.writers.is_some() { locks::word(map, lock.group(), options) } else { word };
-                locks::waited(map, group);
-                if let Some(slot) = map.lock(group & INDEX_MASK) {
-                    waits::arrive(slot, wait.began);
-                    wait.slot = slot;
+                if lock.writers.is_some() {
+                    locks::waited(map, locks::word(map, lock.group(), options));
+                }
+                if let Some(account) = Account::of(map, lock) {
+                    account.arrive(wait.began);
+                    wait.slot = account.slot();
                 }
             }
             if wait.shown {
@@ -441,14 +454,10 @@ impl<H: Host> Recorder<H> {
         match find::<H>(lock) {
             Some((record, entry)) if wait.began != 0 && wait.is_kept_by(record) => {
                 let now = clock::ticks(record.clock.load(Relaxed));
-                if let Some(slot) = wait.leave(now)
-                    && lock.writers.is_none()
-                {
-                    waits::handed_over(slot, now);
-                }
-                entry.site.store(pc as u64, Relaxed);
                 // SAFETY: the record's own mapping.
                 let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
+                wait.is_over(map, lock, now);
+                entry.site.store(pc as u64, Relaxed);
                 wait_ended(map, record, &wait, now, false);
                 hold_begins_after_wait(record, entry, now);
             }
@@ -621,25 +630,55 @@ impl<H: Host> Recorder<H> {
     /// Takes a [`LockRef`] apart, so that its parts travel in registers and the fast path needs no frame.
     #[cold]
     #[inline(never)]
-    fn acquired_slowly(&'static self, word: &AtomicU32, address: usize, kind: LockKind, pc: usize) {
-        self.count_acquired(LockRef { word, address, kind, writers: None }, None, pc);
+    fn acquired_slowly(
+        &'static self,
+        word: &AtomicU32,
+        address: usize,
+        kind: LockKind,
+        writers: Option<&AtomicU32>,
+        pc: usize,
+    ) {
+        let lock = LockRef { word, address, kind, writers };
+        match find::<H>(lock) {
+            Some((record, entry)) => {
+                entry.site.store(pc as u64, Relaxed);
+                waits::hold_begins(record, entry, lock);
+            }
+            None => self.count_acquired(lock, None, pc),
+        }
+    }
+
+    /// As above. The kind makes no difference to a release, but to who has the account.
+    #[cold]
+    #[inline(never)]
+    fn released_slowly(
+        &'static self,
+        word: &AtomicU32,
+        address: usize,
+        writers: Option<&AtomicU32>,
+        pc: usize,
+        sp: usize,
+    ) {
+        let lock = LockRef { word, address, kind: LockKind::Mutex, writers };
+        match find::<H>(lock) {
+            Some((_, entry)) => self.released_while_others_wait(lock, entry, CallSite { pc, sp }),
+            None => Self::released_without_an_entry(address),
+        }
     }
 
     /// Takes the time that others have waited for it upon the hold that ends.
-    #[cold]
-    #[inline(never)]
-    fn released_while_others_wait(&'static self, group: &AtomicU32, entry: &Entry, site: CallSite) {
+    fn released_while_others_wait(&'static self, lock: LockRef<'_>, entry: &Entry, site: CallSite) {
+        let Some(visit) = self.enter() else { return entry.hold_start.store(0, Relaxed) };
+        let (map, record) = (visit.map, visit.record);
+        let Some(account) = Account::of(map, lock) else { return hold_ended(record, entry) };
         let start = entry.hold_start.load(Relaxed);
         entry.hold_start.store(0, Relaxed);
-        let Some(visit) = self.enter() else { return };
-        let (map, record) = (visit.map, visit.record);
-        let Some(slot) = map.lock(group.load(Relaxed) & INDEX_MASK) else { return };
         let now = clock::ticks(record.clock.load(Relaxed));
         record.last_seen.store(now, Relaxed);
-        let charge = waits::settle(slot, now);
+        let charge = account.settle(now);
         if start == 0 {
             // Not acquired by this thread, or before anything was counted.
-            slot.handover.fetch_add(charge, Relaxed);
+            account.nobodys(charge);
             return;
         }
         let tag = entry.tag.load(Relaxed);
@@ -648,12 +687,12 @@ impl<H: Host> Recorder<H> {
         let cell = stacks::cell(map, record, tag, role, site, unwind)
             .or_else(|| stacks::cell(map, record, tag, role, CallSite { pc: 0, sp: 0 }, false));
         let Some(cell) = cell else {
-            slot.handover.fetch_add(charge, Relaxed);
+            account.nobodys(charge);
             self.lost();
             return;
         };
         let cut = start == layout::HELD_UNTIMED;
-        let start = if cut { slot.first_wait.load(Relaxed) } else { start & !NOT_PICKED };
+        let start = if cut { account.slot().first_wait.load(Relaxed) } else { start & !NOT_PICKED };
         count_wait(map, cell, now.saturating_sub(start), cut);
         add(&cell.charged, charge);
     }
@@ -667,12 +706,10 @@ impl<H: Host> Recorder<H> {
             let (entry, shared) = self.entry(&visit, lock);
             let waited = wait.is_some();
             if let Some(mut wait) = wait.filter(|wait| wait.began != 0) {
-                if !wait.is_kept_by(record) {
+                if wait.is_kept_by(record) {
+                    wait.is_over(visit.map, lock, now);
+                } else {
                     wait.forget();
-                } else if let Some(slot) = wait.leave(now)
-                    && lock.writers.is_none()
-                {
-                    waits::handed_over(slot, now);
                 }
                 self.wait_ended(&visit, lock, &wait, now, false);
             }
@@ -696,9 +733,7 @@ impl<H: Host> Recorder<H> {
 
     /// The thread has no entry for a lock that it releases: either it acquired it before there was one, or
     /// the lock is one of those counted together, of which the last one acquired is timed.
-    #[cold]
-    #[inline(never)]
-    fn released_slowly(&'static self, address: usize) {
+    fn released_without_an_entry(address: usize) {
         let word = H::word();
         if word.is_null() || word == ATTACHING.word() || word == GONE.word() {
             return;
@@ -1001,17 +1036,18 @@ fn end_picked(record: &Record, entry: &Entry, start: u64) {
     record.last_seen.store(now, Relaxed);
     // A thread that moved between processors whose counters differ by a hair may see time stand still.
     let held = now.saturating_sub(start);
-    raise(&entry.hold_max, held);
-    let samples = entry.samples.load(Relaxed);
+    let holds = threads::holds(record, entry);
+    raise(&holds.max, held);
+    let samples = holds.samples.load(Relaxed);
     if entry.acquisitions.load(Relaxed) <= layout::FIRST_HOLDS {
-        let total = f32::from_bits(entry.first_total.load(Relaxed)) + held as f32;
-        entry.first_total.store(total.to_bits(), Relaxed);
-        entry.samples.store(samples + 1, Relaxed);
+        let total = f32::from_bits(holds.first_total.load(Relaxed)) + held as f32;
+        holds.first_total.store(total.to_bits(), Relaxed);
+        holds.samples.store(samples + 1, Relaxed);
     } else if let Some(samples) = samples.checked_add(1 << layout::FIRST_BITS) {
-        add(&entry.hold_total, held);
-        let squares = f64::from_bits(entry.hold_squares.load(Relaxed)) + held as f64 * held as f64;
-        entry.hold_squares.store(squares.to_bits(), Relaxed);
-        entry.samples.store(samples, Relaxed);
+        add(&holds.total, held);
+        let squares = f64::from_bits(holds.squares.load(Relaxed)) + held as f64 * held as f64;
+        holds.squares.store(squares.to_bits(), Relaxed);
+        holds.samples.store(samples, Relaxed);
     }
 }
 
