@@ -378,23 +378,48 @@ impl<H: Host> Recorder<H> {
     /// Of a lock that it can acquire again while it holds it, only the first time.
     #[inline(always)]
     pub fn acquired(&'static self, lock: LockRef<'_>, pc: usize) {
-        match find_unmarked::<H>(lock).filter(|_| !waits::writers_marked(lock)) {
-            Some((record, entry)) => {
-                entry.site.store(pc as u64, Relaxed);
-                hold_begins(record, entry);
-            }
-            None => self.acquired_slowly(lock.word, lock.address, lock.kind, lock.writers, pc),
+        if !self.acquired_at_once(lock, pc) {
+            self.acquired_slowly(lock.word, lock.address, lock.kind, lock.writers, pc);
         }
+    }
+
+    /// As [`Recorder::acquired`], if that takes no call: most often it does not. Else false, and nothing is
+    /// counted: for callers that want no stack frame of their own.
+    #[inline(always)]
+    pub fn acquired_at_once(&'static self, lock: LockRef<'_>, pc: usize) -> bool {
+        let found = find_unmarked::<H>(lock).filter(|_| !waits::writers_marked(lock));
+        let Some((record, entry)) = found else { return false };
+        let (count, left) = (entry.acquisitions.load(Relaxed), record.until_sample.load(Relaxed));
+        if count < layout::FIRST_HOLDS || left == 0 {
+            return false;
+        }
+        entry.acquisitions.store(count.wrapping_add(1), Relaxed);
+        record.until_sample.store(left - 1, Relaxed);
+        entry.site.store(pc as u64, Relaxed);
+        entry.hold_start.store(layout::HELD_UNTIMED, Relaxed);
+        true
     }
 
     /// The calling thread is about to release the lock, by a call from `site`. It must still hold it:
     /// afterwards the lock's memory may be gone.
     #[inline(always)]
     pub fn released(&'static self, lock: LockRef<'_>, site: CallSite) {
-        match find_unmarked::<H>(lock).filter(|_| !waits::writers_marked(lock)) {
-            Some((record, entry)) => hold_ended(record, entry),
-            None => self.released_slowly(lock.word, lock.address, lock.writers, site.pc, site.sp),
+        if !self.released_at_once(lock) {
+            self.released_slowly(lock.word, lock.address, lock.writers, site.pc, site.sp);
         }
+    }
+
+    /// As [`Recorder::released`], if that takes no call; else false, and nothing has happened.
+    #[inline(always)]
+    pub fn released_at_once(&'static self, lock: LockRef<'_>) -> bool {
+        let found = find_unmarked::<H>(lock).filter(|_| !waits::writers_marked(lock));
+        found.is_some_and(|(_, entry)| {
+            let untimed = entry.hold_start.load(Relaxed) <= layout::HELD_UNTIMED;
+            if untimed {
+                entry.hold_start.store(0, Relaxed);
+            }
+            untimed
+        })
     }
 
     /// The calling thread will have to wait for the lock. To be called before it queues up, and to be
@@ -661,6 +686,7 @@ impl<H: Host> Recorder<H> {
     ) {
         let lock = LockRef { word, address, kind: LockKind::Mutex, writers };
         match find::<H>(lock) {
+            Some((record, entry)) if !waits::is_marked(lock) => hold_ended(record, entry),
             Some((_, entry)) => self.released_while_others_wait(lock, entry, CallSite { pc, sp }),
             None => Self::released_without_an_entry(address),
         }
@@ -973,7 +999,6 @@ fn tag_of(word: u32, lock: LockRef<'_>) -> u64 {
 const NOT_PICKED: u64 = 1;
 
 /// Counts an acquisition; whether its hold is to be timed as one of those from which all are estimated.
-#[inline(always)]
 fn is_picked(record: &Record, entry: &Entry) -> bool {
     let count = entry.acquisitions.load(Relaxed);
     entry.acquisitions.store(count.wrapping_add(1), Relaxed);
@@ -982,20 +1007,14 @@ fn is_picked(record: &Record, entry: &Entry) -> bool {
     count < layout::FIRST_HOLDS || left == 0
 }
 
-#[inline(always)]
 fn hold_begins(record: &Record, entry: &Entry) {
-    if is_picked(record, entry) {
-        begin_picked(record, entry);
+    let start = if is_picked(record, entry) {
+        draw(record);
+        clock::ticks(record.clock.load(Relaxed)) & !NOT_PICKED
     } else {
-        entry.hold_start.store(layout::HELD_UNTIMED, Relaxed);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn begin_picked(record: &Record, entry: &Entry) {
-    draw(record);
-    entry.hold_start.store(clock::ticks(record.clock.load(Relaxed)) & !NOT_PICKED, Relaxed);
+        layout::HELD_UNTIMED
+    };
+    entry.hold_start.store(start, Relaxed);
 }
 
 fn hold_begins_after_wait(record: &Record, entry: &Entry, now: u64) {
@@ -1020,7 +1039,6 @@ fn draw(record: &Record) {
     }
 }
 
-#[inline(always)]
 fn hold_ended(record: &Record, entry: &Entry) {
     let start = entry.hold_start.load(Relaxed);
     entry.hold_start.store(0, Relaxed);
@@ -1029,8 +1047,6 @@ fn hold_ended(record: &Record, entry: &Entry) {
     }
 }
 
-#[cold]
-#[inline(never)]
 fn end_picked(record: &Record, entry: &Entry, start: u64) {
     let now = clock::ticks(record.clock.load(Relaxed));
     record.last_seen.store(now, Relaxed);

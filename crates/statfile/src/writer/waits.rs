@@ -89,13 +89,17 @@ pub(super) fn writers_marked(lock: LockRef<'_>) -> bool {
     lock.writers.is_some_and(|writers| writers.load(Relaxed) & MARK != 0)
 }
 
+/// Whether whoever waits for this lock has set the mark.
+pub(super) fn is_marked(lock: LockRef<'_>) -> bool {
+    lock.group().word.load(Relaxed) & MARK != 0
+}
+
 /// As [`super::hold_begins`], while others may wait: then the hold is timed whatever chance says. Of several
 /// that may hold it together, none knows that nobody had it.
 pub(super) fn hold_begins(record: &Record, entry: &Entry, lock: LockRef<'_>) {
     // SAFETY: the record's own mapping.
     let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
-    let marked = lock.group().word.load(Relaxed) & MARK != 0;
-    let Some(account) = Account::of(map, lock).filter(|_| marked) else {
+    let Some(account) = Account::of(map, lock).filter(|_| is_marked(lock)) else {
         super::hold_begins(record, entry);
         return;
     };
