@@ -379,15 +379,15 @@ with_call_site! {
 /// Any mutex, after the fast paths. A plain one of ours that is counted goes without a stack frame.
 #[unsafe(link_section = ".text.poundlock_lock_other")]
 extern "C" fn lock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
-    if mode::counted_sort() == Some(Sort::Poundlock) && object.is_plain() && object.poundlock().take() {
-        let counted = object.counted(false);
-        return if stat::RECORDER.acquired_at_once(counted, address) {
-            0
-        } else {
-            count_acquired(object, address)
-        };
+    if mode::counted_sort() != Some(Sort::Poundlock) || !object.is_plain() {
+        return lock_whatever(object, address, stack);
     }
-    lock_whatever(object, address, stack)
+    let counted = object.counted(false);
+    let place = stat::RECORDER.place(counted);
+    if !object.poundlock().take() {
+        return lock_whatever(object, address, stack);
+    }
+    if stat::RECORDER.acquired_at(place, counted, address) { 0 } else { count_acquired(object, address) }
 }
 
 #[inline(never)]
@@ -402,10 +402,16 @@ extern "C" fn lock_whatever(object: &Mutex, address: usize, stack: usize) -> c_i
         return acquire_ours(object, Patience::Forever);
     }
     if object.is_plain() {
-        // SAFETY: the caller's mutex.
-        if mode::counted_sort() == Some(Sort::Glibc) && unsafe { real::pthread_mutex_trylock(object) == 0 } {
-            stat::RECORDER.acquired(object.counted(true), address);
-            return 0;
+        if mode::counted_sort() == Some(Sort::Glibc) {
+            let counted = object.counted(true);
+            let place = stat::RECORDER.place(counted);
+            // SAFETY: the caller's mutex.
+            if unsafe { real::pthread_mutex_trylock(object) } == 0 {
+                if !stat::RECORDER.acquired_at(place, counted, address) {
+                    stat::RECORDER.acquired(counted, address);
+                }
+                return 0;
+            }
         }
     } else if object.is_native() && mode::counted_sort() == Some(Sort::Poundlock) {
         let own = registry::known_identity();

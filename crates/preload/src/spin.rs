@@ -120,13 +120,14 @@ with_call_site! {
 
 /// Any spinlock, after the fast path. Of one that is counted, without a stack frame.
 extern "C" fn lock_other(lock: &Spin, address: usize, stack: usize) -> c_int {
-    if is_counted(lock) && take_counted(lock) {
-        match at_once(lock) {
-            Some(counted) if stat::RECORDER.acquired_at_once(counted, address) => 0,
-            _ => count_acquired(lock, address),
-        }
-    } else {
-        lock_whatever(lock, address, stack)
+    let counted = at_once(lock);
+    let place = counted.and_then(|counted| stat::RECORDER.place(counted));
+    if !take_counted(lock) {
+        return lock_whatever(lock, address, stack);
+    }
+    match counted {
+        Some(counted) if stat::RECORDER.acquired_at(place, counted, address) => 0,
+        _ => count_acquired(lock, address),
     }
 }
 
@@ -152,7 +153,8 @@ fn is_counted(lock: &Spin) -> bool {
     is_ours(word) && word & COUNTED != 0
 }
 
-/// The fast path of a counted one.
+/// The fast path of a counted one, which no other lock's word lets pass. No look at the whole word before: it
+/// would wait for the last release, of which the store is narrower.
 #[inline(always)]
 fn take_counted(lock: &Spin) -> bool {
     let lock = as_counted(lock);

@@ -96,6 +96,15 @@ pub struct CallSite {
     pub sp: usize,
 }
 
+/// See [`Recorder::place`].
+#[derive(Clone, Copy)]
+#[allow(missing_debug_implementations, reason = "of no meaning but to the recorder")]
+pub struct Place {
+    record: &'static Record,
+    entry: &'static Entry,
+    word: u32,
+}
+
 /// A wait that has begun: see [`Recorder::wait_begin`]. One that is dropped was none: the lock refused.
 #[derive(Debug)]
 #[must_use]
@@ -387,8 +396,22 @@ impl<H: Host> Recorder<H> {
     /// counted: for callers that want no stack frame of their own.
     #[inline(always)]
     pub fn acquired_at_once(&'static self, lock: LockRef<'_>, pc: usize) -> bool {
-        let found = find_unmarked::<H>(lock).filter(|_| !waits::writers_marked(lock));
-        let Some((record, entry)) = found else { return false };
+        self.acquired_at(self.place(lock), lock, pc)
+    }
+
+    /// Where the calling thread's figures of the lock are, if all is as it was last time. To be asked before the
+    /// lock is taken: loads that come after the processor's locked instruction wait for it.
+    #[inline(always)]
+    pub fn place(&'static self, lock: LockRef<'_>) -> Option<Place> {
+        let word = lock.word.load(Relaxed);
+        find_by::<H>(word, lock.address).map(|(record, entry)| Place { record, entry, word })
+    }
+
+    /// As [`Recorder::acquired_at_once`], with what [`Recorder::place`] found before the lock was taken.
+    #[inline(always)]
+    pub fn acquired_at(&'static self, place: Option<Place>, lock: LockRef<'_>, pc: usize) -> bool {
+        let as_it_was = |place: &Place| lock.word.load(Relaxed) == place.word && !waits::writers_marked(lock);
+        let Some(Place { record, entry, .. }) = place.filter(as_it_was) else { return false };
         let (count, left) = (entry.acquisitions.load(Relaxed), record.until_sample.load(Relaxed));
         if count < layout::FIRST_HOLDS || left == 0 {
             return false;
