@@ -30,13 +30,19 @@ pub struct Options {
     #[arg(long, value_name = "S", default_value_t = 0.04)]
     pub seconds: f64,
     /// Locks of the program whose report is timed
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..1 << 20))]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = many())]
     pub locks: u32,
     /// Waits for them
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     pub waits: u64,
 }
 
+/// As many locks have figures of their own.
+fn many() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..1 << 20)
+}
+
+/// Slices that a lock's time in a round is cut into, whose median counts.
 const SLICES: u32 = 100;
 
 /// Locks that nobody contends for: what they are, and their names to the worker.

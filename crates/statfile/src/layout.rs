@@ -15,10 +15,11 @@
 //! All integers are in the byte order of the machine. Where a region lies is in the header; a hole in the
 //! sparse file reads as zero, and zero bytes are a valid empty state of everything.
 //!
-//! Per thread record and lock there is one [`Entry`], found in two steps: the record's directory gives the page
-//! of the chunk for `index / 128`, the entry is number `index % 128` in it. A chunk is two pages: entries, of
-//! 32 bytes, which every acquisition writes, and in the second page the [`Holds`] of each, which only timed
-//! ones do. A program that takes locks at random pays for the cache lines and pages that this needs.
+//! Per thread record and lock there is one [`Entry`], found in two steps: the record's directory gives the
+//! page of the chunk for `index / 128`, the entry is number `index % 128` in it. A chunk is two pages:
+//! entries, of 32 bytes, which every acquisition writes, and in the second page the [`Holds`] of each, which
+//! only timed ones do. A program that takes locks at random pays for the cache lines and pages that this
+//! needs.
 //!
 //! # Identity of a lock
 //!
@@ -48,12 +49,12 @@
 //!   ones those that chance picks, one in [`SAMPLE_ONE_IN`], whatever they turn out to be. A hold that
 //!   somebody waited for is not among them: it is in a [`SiteCell`] of the holder.
 //! * WAITING. [`LockSlot::waiting`] says at each moment how long all waits for the lock have lasted together
-//!   up to then: see [`waited_so_far`]. Meanwhile, and until all is settled, the lock's word has the [`MARK`];
-//!   of a readers-writer lock, that of its writers. So the word differs from the one in the entry's tag, and
-//!   the comparison that every call makes is also the question whether anybody waits. A holder who sees it takes what has
-//!   come since [`LockSlot::charged`] upon himself when he lets go; whoever acquires the lock next counts
-//!   what came in between as `handover`. So the waits of a lock are the sum of what its holders are charged
-//!   with, of its handovers, and of what is not settled yet.
+//!   up to then: see [`waited_so_far`]. Meanwhile, and until all is settled, the lock's word has the
+//!   [`MARK`]; of a readers-writer lock, that of its writers. So the word differs from the one in the entry's
+//!   tag, and the comparison that every call makes is also the question whether anybody waits. A holder who
+//!   sees it takes what has come since [`LockSlot::charged`] upon himself when he lets go; whoever acquires
+//!   the lock next counts what came in between as `handover`. So the waits of a lock are the sum of what its
+//!   holders are charged with, of its handovers, and of what is not settled yet.
 //! * STACKS. A stack slot is immutable once its `ready` is set, and the index names only such. So a stack has
 //!   one number; a second slot, made by a thread that lost the race for the index, is named by nobody.
 //! * EVENTS. A record's page of [`Events`] is added to by read-modify-writes, because a signal handler may
@@ -93,8 +94,8 @@ pub const INDEX_BITS: u32 = 20;
 pub const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 /// The mask of a generation, once shifted down.
 pub const GENERATION_MASK: u32 = (1 << (31 - INDEX_BITS)) - 1;
-/// In a lock's word: somebody waits for it, or has waited since [`LockSlot::charged`]. While it is not set, all
-/// is settled.
+/// In a lock's word: somebody waits for it, or has waited since [`LockSlot::charged`]. While it is not set,
+/// all is settled.
 pub const MARK: u32 = 1 << 31;
 /// The index, and with generation 0 the word, of all locks that found no room.
 pub const OVERFLOW: u32 = 1;
@@ -454,8 +455,8 @@ pub struct ArraySlot {
     _room: u64,
 }
 
-/// What one thread record knows about one lock, but for its waits, which are in [`SiteCell`]s, and for how long
-/// it held it: see [`Holds`].
+/// What one thread record knows about one lock, but for its waits, which are in [`SiteCell`]s, and for how
+/// long it held it: see [`Holds`].
 #[repr(C, align(32))]
 #[derive(Debug, Default)]
 pub struct Entry {
@@ -471,8 +472,8 @@ pub struct Entry {
 
 /// The holds of an [`Entry`] that were timed. They lie a page further on.
 ///
-/// Of a condition variable `total` counts signals, `squares` broadcasts, and `max` those of both that were sent
-/// while the sender had the mutex.
+/// Of a condition variable `total` counts signals, `squares` broadcasts, and `max` those of both that were
+/// sent while the sender had the mutex.
 #[repr(C, align(32))]
 #[derive(Debug, Default)]
 pub struct Holds {

@@ -1,6 +1,6 @@
-//! Leaves the statistics of a program with many locks, for which its threads have waited often: the recorder is
-//! called as that program would have called it, by one thread that is each of its threads in turn, so that a
-//! wait takes no longer than to count it.
+//! Leaves the statistics of a program with many locks, for which its threads have waited often: the recorder
+//! is called as that program would have called it, by one thread that is each of its threads in turn, so that
+//! a wait takes no longer than to count it.
 
 use std::cell::Cell;
 use std::ffi::CString;

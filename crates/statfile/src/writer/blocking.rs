@@ -2,8 +2,8 @@
 //!
 //! Such a wait begins and ends in two calls between which the thread's frames may be unwound by force, so
 //! nothing of it is on the stack: it is the one that the record shows as going on. A wait inside of it, in a
-//! signal handler, is left out. One whose frame is gone, because the thread was cancelled in it, ends when the
-//! thread begins another one further out, or ends itself.
+//! signal handler, is left out. One whose frame is gone, because the thread was cancelled in it, ends when
+//! the thread begins another one further out, or ends itself.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -71,14 +71,15 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// As [`Recorder::blocks`], for a condition variable, whose mutex the caller has and has not released yet.
+    /// As [`Recorder::blocks`], for a condition variable, whose mutex the caller has and has not released
+    /// yet.
     #[cold]
     pub fn waits_with(&'static self, condition: LockRef<'_>, mutex: LockRef<'_>, site: CallSite) {
         self.begin(condition, Some(mutex), site);
     }
 
-    /// After [`Recorder::unblocked`], for a condition variable, with the mutex in the caller's hands again and
-    /// counted as acquired.
+    /// After [`Recorder::unblocked`], for a condition variable, with the mutex in the caller's hands again
+    /// and counted as acquired.
     #[cold]
     pub fn woken_with(&'static self, condition: LockRef<'_>, mutex: LockRef<'_>, how: Ended) {
         if let Some((record, entry)) = find::<H>(mutex) {

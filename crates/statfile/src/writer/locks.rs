@@ -23,8 +23,8 @@ use crate::layout::{
     self, DEAD, LIVE, LockSlot, MARK, meta, meta_generation, meta_kind, meta_state, word_of,
 };
 
-/// The word of `lock` without its mark, once its slot is known to be its own; [`layout::OVERFLOW`] if there is
-/// no room.
+/// The word of `lock` without its mark, once its slot is known to be its own; [`layout::OVERFLOW`] if there
+/// is no room.
 pub(super) fn word(map: Map, lock: LockRef<'_>, options: &Options) -> u32 {
     let seen = lock.word.load(Relaxed);
     let claim = seen & !MARK;

@@ -4,11 +4,11 @@
 //! them may be made before `main`, from inside `malloc`, from signal handlers and in forked children. Nothing
 //! blocks; in one case a thread yields to another: when both are the first in a forked child.
 //!
-//! The uncontended pair [`Recorder::acquired`] and [`Recorder::released`] is a few loads, and stores to two lines
-//! that no other thread writes, of which one is the same for all locks; chance has one in a few looked at the
-//! clock. Everything else is out of line. Slow paths mark the record busy. A signal handler that interrupts
-//! one, or a lock taken by the unwinder in the middle of one, is not counted (but counted as lost) if it needs
-//! a slow path itself.
+//! The uncontended pair [`Recorder::acquired`] and [`Recorder::released`] is a few loads, and stores to two
+//! lines that no other thread writes, of which one is the same for all locks; chance has one in a few looked
+//! at the clock. Everything else is out of line. Slow paths mark the record busy. A signal handler that
+//! interrupts one, or a lock taken by the unwinder in the middle of one, is not counted (but counted as lost)
+//! if it needs a slow path itself.
 
 mod arrays;
 mod blocking;
@@ -399,8 +399,8 @@ impl<H: Host> Recorder<H> {
         self.acquired_at(self.place(lock), lock, pc)
     }
 
-    /// Where the calling thread's figures of the lock are, if all is as it was last time. To be asked before the
-    /// lock is taken: loads that come after the processor's locked instruction wait for it.
+    /// Where the calling thread's figures of the lock are, if all is as it was last time. To be asked before
+    /// the lock is taken: loads that come after the processor's locked instruction wait for it.
     #[inline(always)]
     pub fn place(&'static self, lock: LockRef<'_>) -> Option<Place> {
         let word = lock.word.load(Relaxed);

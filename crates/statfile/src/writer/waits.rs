@@ -1,10 +1,10 @@
 //! Who waits for a lock, and whom that is charged to: WAITING in [`layout`].
 //!
-//! The mark in the lock's word is what holders look at, in passing. It is set by whoever begins to wait, and taken back by
-//! a thread that has settled all and finds nobody waiting. That thread looks again after it has: so either it
-//! sees one that has come meanwhile, or that one, which makes itself counted before it looks at the mark, sees
-//! that there is none. Both look after a read-modify-write of their own, in one order of all. Whoever sets it or
-//! takes it back waits for the lock or holds it, so the lock is there.
+//! The mark in the lock's word is what holders look at, in passing. It is set by whoever begins to wait, and
+//! taken back by a thread that has settled all and finds nobody waiting. That thread looks again after it
+//! has: so either it sees one that has come meanwhile, or that one, which makes itself counted before it
+//! looks at the mark, sees that there is none. Both look after a read-modify-write of their own, in one order
+//! of all. Whoever sets it or takes it back waits for the lock or holds it, so the lock is there.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
