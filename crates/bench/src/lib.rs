@@ -7,6 +7,7 @@
 //! * [`misc`]: mutexes and spinlocks in OSv's benchmark of mutexes, beside its published figures.
 //! * [`sem`]: semaphore arrays in the benchmark of the kernel's, beside its published figures.
 //! * [`startup`]: what it costs a program to start on our locks.
+//! * [`stat`]: what `poundlock stat` costs the program that it measures, and its report.
 //! * [`grid`]: the locks that people use, ours among them, at every point of a grid of threads and work.
 //! * [`floor`]: what no lock can undercut on this machine, and what the driver adds to every lock.
 //! * [`page`]: the results of the grid as a page for a browser.
@@ -42,6 +43,7 @@ pub mod rwlock;
 pub mod sem;
 pub mod spin;
 pub mod startup;
+pub mod stat;
 pub mod uncontended;
 pub mod worker;
 

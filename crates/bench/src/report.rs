@@ -1,6 +1,6 @@
 //! Tables, targets, and the three ways out: standard output, JSON, Markdown.
 
-use std::io;
+use std::{fmt, io};
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width as Limited, presets};
 use serde::Serialize;
@@ -238,6 +238,15 @@ impl Limit {
     }
 }
 
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::AtMost(limit) => write!(f, "at most {limit}"),
+            Self::AtLeast(limit) => write!(f, "at least {limit}"),
+        }
+    }
+}
+
 /// A figure that Poundlock wants to reach, and how far each lock gets.
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
@@ -322,13 +331,8 @@ pub(crate) fn targets_table(title: &str, targets: &[Target]) -> Option<Table> {
     headings.extend(&locks);
     let mut table = Table::new(title, 1, &headings);
     for target in targets {
-        let mut row = vec![
-            target.figure.clone(),
-            match target.limit {
-                Limit::AtMost(limit) => format!("at most {limit} {}", target.unit).trim_end().to_owned(),
-                Limit::AtLeast(limit) => format!("at least {limit} {}", target.unit).trim_end().to_owned(),
-            },
-        ];
+        let mut row =
+            vec![target.figure.clone(), format!("{} {}", target.limit, target.unit).trim_end().to_owned()];
         for lock in &locks {
             row.push(match target.results.iter().find(|result| result.lock == *lock) {
                 Some(result) => {

@@ -388,6 +388,27 @@ fn start_up_has_every_way(json: &Value, text: &str) {
 }
 
 #[test]
+fn stat_shows_what_it_costs_every_way() {
+    let quick =
+        ["stat", "--rounds", "1", "--seconds", "0.002", "--locks", "500", "--waits", "2000", "--targets"];
+    let (text, json) = measured(&mut poundlock(), &quick);
+    let of = |section: &str, label: &str| names(rows(&json, section), label).join(" ");
+    assert_eq!((of("alone", "what"), of("alone", "way")), ("mutex spinlock".into(), "run stat".into()));
+    assert_eq!(of("reports", "way"), "text everything");
+    check_summary(&rows(&json, "alone")[1]["adds"], 1);
+    for row in rows(&json, "programs").iter().filter(|row| row["way"] == "stat") {
+        check_summary(&row["speed"], 1);
+    }
+    check_verdicts(rows(&json, "targets"));
+    // What is not installed has its row all the same.
+    for what in
+        ["our mutex", "our spinlock", "logtally", "sysbench", "memcached", "100,000", "500 locks, 2000"]
+    {
+        assert!(text.contains(what), "{what} is not in {text}");
+    }
+}
+
+#[test]
 fn some_locks_of_a_benchmark_need_no_library_and_bring_what_they_are_compared_with() {
     for (line, section, locks) in [
         (

@@ -86,6 +86,31 @@ macro_rules! export_block {
         }
     };
 }
+/// Makes room on the stack for four arguments, and puts them there.
+macro_rules! save {
+    () => {
+        concat!(
+            "sub rsp, 40\n.cfi_adjust_cfa_offset 40\n",
+            "mov qword ptr [rsp], rdi\nmov qword ptr [rsp + 8], rsi\n",
+            "mov qword ptr [rsp + 16], rdx\nmov qword ptr [rsp + 24], rcx"
+        )
+    };
+}
+/// The arguments from there, as often as they are passed.
+macro_rules! load {
+    () => {
+        concat!(
+            "mov rdi, qword ptr [rsp]\nmov rsi, qword ptr [rsp + 8]\n",
+            "mov rdx, qword ptr [rsp + 16]\nmov rcx, qword ptr [rsp + 24]"
+        )
+    };
+}
+/// Takes the room back.
+macro_rules! unsave {
+    () => {
+        "add rsp, 40\n.cfi_adjust_cfa_offset -40"
+    };
+}
 /// The bodies before the first call has found out, and those of counted processes.
 macro_rules! bodies {
     ($($name:ident = $real:ident, $prepare:path, $finish:path $(, $cancels:ident)?;)*) => {
@@ -96,20 +121,11 @@ macro_rules! bodies {
             pub(super) unsafe extern "C" fn $name() {
                 ::core::arch::naked_asm!(
                     ".cfi_startproc",
-                    "sub rsp, 40",
-                    ".cfi_adjust_cfa_offset 40",
-                    "mov qword ptr [rsp], rdi",
-                    "mov qword ptr [rsp + 8], rsi",
-                    "mov qword ptr [rsp + 16], rdx",
-                    "mov qword ptr [rsp + 24], rcx",
+                    save!(),
                     "lea rdi, [rip + {way}]",
                     "call {find}",
-                    "mov rdi, qword ptr [rsp]",
-                    "mov rsi, qword ptr [rsp + 8]",
-                    "mov rdx, qword ptr [rsp + 16]",
-                    "mov rcx, qword ptr [rsp + 24]",
-                    "add rsp, 40",
-                    ".cfi_adjust_cfa_offset -40",
+                    load!(),
+                    unsave!(),
                     "jmp qword ptr [rip + {way}]",
                     ".cfi_endproc",
                     way = sym ways::$name,
@@ -126,22 +142,14 @@ macro_rules! bodies {
             pub(super) unsafe extern "C" fn $name() {
                 ::core::arch::naked_asm!(
                     ".cfi_startproc",
-                    "sub rsp, 40",
-                    ".cfi_adjust_cfa_offset 40",
-                    "mov qword ptr [rsp], rdi",
-                    "mov qword ptr [rsp + 8], rsi",
-                    "mov qword ptr [rsp + 16], rdx",
-                    "mov qword ptr [rsp + 24], rcx",
+                    save!(),
                     bodies!(@ $($cancels)?),
                     "mov r8, qword ptr [rsp + 40]",
                     "lea r9, [rsp + 48]",
                     "call {prepare}",
                     "test eax, eax",
                     "jz 2f",
-                    "mov rdi, qword ptr [rsp]",
-                    "mov rsi, qword ptr [rsp + 8]",
-                    "mov rdx, qword ptr [rsp + 16]",
-                    "mov rcx, qword ptr [rsp + 24]",
+                    load!(),
                     // The first word of what was looked up is the function's address.
                     "call qword ptr [rip + {real} + {found}]",
                     "mov dword ptr [rsp], eax",
@@ -149,8 +157,7 @@ macro_rules! bodies {
                     "call {finish}",
                     "mov eax, dword ptr [rsp]",
                     "2:",
-                    "add rsp, 40",
-                    ".cfi_adjust_cfa_offset -40",
+                    unsave!(),
                     "ret",
                     ".cfi_endproc",
                     prepare = sym $prepare,
@@ -165,10 +172,7 @@ macro_rules! bodies {
     (@ cancels) => {
         concat!(
             "call qword ptr [rip + pthread_testcancel@GOTPCREL]\n",
-            "mov rdi, qword ptr [rsp]\n",
-            "mov rsi, qword ptr [rsp + 8]\n",
-            "mov rdx, qword ptr [rsp + 16]\n",
-            "mov rcx, qword ptr [rsp + 24]"
+            load!()
         )
     };
     (@) => { "" };

@@ -376,15 +376,42 @@ with_call_site! {
     unlock_slowly(&Mutex) -> unlock_other;
 }
 
+/// Any mutex, after the fast paths. A plain one of ours that is counted goes without a stack frame.
 #[unsafe(link_section = ".text.poundlock_lock_other")]
 extern "C" fn lock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
+    if mode::counted_sort() != Some(Sort::Poundlock) || !object.is_plain() {
+        return lock_whatever(object, address, stack);
+    }
+    let counted = object.counted(false);
+    let place = stat::RECORDER.place(counted);
+    if !object.poundlock().take() {
+        return lock_whatever(object, address, stack);
+    }
+    if stat::RECORDER.acquired_at(place, counted, address) { 0 } else { count_acquired(object, address) }
+}
+
+#[inline(never)]
+extern "C" fn count_acquired(object: &Mutex, address: usize) -> c_int {
+    stat::RECORDER.acquired(object.counted(false), address);
+    black_box(0)
+}
+
+#[inline(never)]
+extern "C" fn lock_whatever(object: &Mutex, address: usize, stack: usize) -> c_int {
     if mode::fast().is_some() && object.is_native() {
         return acquire_ours(object, Patience::Forever);
     }
     if object.is_plain() {
-        if take_counted(object) {
-            stat::RECORDER.acquired(object.counted(mode::get().glibc()), address);
-            return 0;
+        if mode::counted_sort() == Some(Sort::Glibc) {
+            let counted = object.counted(true);
+            let place = stat::RECORDER.place(counted);
+            // SAFETY: the caller's mutex.
+            if unsafe { real::pthread_mutex_trylock(object) } == 0 {
+                if !stat::RECORDER.acquired_at(place, counted, address) {
+                    stat::RECORDER.acquired(counted, address);
+                }
+                return 0;
+            }
         }
     } else if object.is_native() && mode::counted_sort() == Some(Sort::Poundlock) {
         let own = registry::known_identity();
@@ -399,17 +426,6 @@ extern "C" fn lock_other(object: &Mutex, address: usize, stack: usize) -> c_int 
         }
     }
     lock_checked(object, Patience::Forever, CallSite { pc: address, sp: stack })
-}
-
-/// Takes a plain mutex that is counted, in one step. False also if it is not counted.
-#[inline(always)]
-fn take_counted(object: &Mutex) -> bool {
-    match mode::counted_sort() {
-        Some(Sort::Poundlock) => object.poundlock().take(),
-        // SAFETY: the caller's mutex.
-        Some(Sort::Glibc) => unsafe { real::pthread_mutex_trylock(object) == 0 },
-        _ => false,
-    }
 }
 
 extern "C" fn try_lock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
@@ -579,17 +595,24 @@ fn glibc_lock(object: &Mutex, patience: Patience) -> c_int {
     }
 }
 
+/// Any mutex, after the fast paths. A plain one of ours that is counted goes without a stack frame.
 #[unsafe(link_section = ".text.poundlock_unlock_other")]
 extern "C" fn unlock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
-    let site = CallSite { pc: address, sp: stack };
-    if object.is_plain() && mode::counted_sort() == Some(Sort::Poundlock) {
-        stat::RECORDER.released(object.counted(false), site);
-        if let Err(why) = object.poundlock().unlock_fast() {
-            return unlock_contended(object, why);
-        }
-        return 0;
+    if mode::counted_sort() == Some(Sort::Poundlock)
+        && object.is_plain()
+        && stat::RECORDER.released_at_once(object.counted(false))
+    {
+        return match object.poundlock().unlock_fast() {
+            Ok(()) => 0,
+            Err(why) => unlock_contended(object, why),
+        };
     }
-    unlock_checked(object, site)
+    unlock_whatever(object, address, stack)
+}
+
+#[inline(never)]
+extern "C" fn unlock_whatever(object: &Mutex, address: usize, stack: usize) -> c_int {
+    unlock_checked(object, CallSite { pc: address, sp: stack })
 }
 
 /// Any kind of mutex, in any mode.

@@ -18,6 +18,7 @@
 //! their words left alone. A counted acquisition tries first; if that fails, it is a wait.
 
 use core::ffi::c_int;
+use core::hint::black_box;
 use core::ptr;
 
 use libc::{EBUSY, pthread_spinlock_t};
@@ -117,14 +118,53 @@ with_call_site! {
     unlock_slowly(&Spin) -> unlock_other;
 }
 
-/// Any spinlock, after the fast path.
+/// Any spinlock, after the fast path. Of one that is counted, without a stack frame.
 extern "C" fn lock_other(lock: &Spin, address: usize, stack: usize) -> c_int {
+    let counted = at_once(lock);
+    let place = counted.and_then(|counted| stat::RECORDER.place(counted));
+    if !take_counted(lock) {
+        return lock_whatever(lock, address, stack);
+    }
+    match counted {
+        Some(counted) if stat::RECORDER.acquired_at(place, counted, address) => 0,
+        _ => count_acquired(lock, address),
+    }
+}
+
+#[inline(never)]
+extern "C" fn count_acquired(lock: &Spin, pc: usize) -> c_int {
+    stat::RECORDER.acquired(for_statistics(lock), pc);
+    black_box(0)
+}
+
+#[inline(never)]
+extern "C" fn lock_whatever(lock: &Spin, address: usize, stack: usize) -> c_int {
     let word = lock.word();
     if is_ours(word) && word & COUNTED == 0 {
         lock.lock_slow::<Chosen>();
         return 0;
     }
     lock_counted(lock, CallSite { pc: address, sp: stack })
+}
+
+#[inline(always)]
+fn is_counted(lock: &Spin) -> bool {
+    let word = lock.word();
+    is_ours(word) && word & COUNTED != 0
+}
+
+/// The fast path of a counted one, which no other lock's word lets pass. No look at the whole word before: it
+/// would wait for the last release, of which the store is narrower.
+#[inline(always)]
+fn take_counted(lock: &Spin) -> bool {
+    let lock = as_counted(lock);
+    if mode::spinlocks_halt() { lock.take_paravirtual() } else { lock.take() }
+}
+
+/// As [`for_statistics`], if that takes no call.
+#[inline(always)]
+fn at_once(lock: &Spin) -> Option<LockRef<'static>> {
+    stat::at_once(ptr::from_ref(lock).addr(), LockKind::Spinlock)
 }
 
 /// One of glibc's, or one that is counted.
@@ -201,19 +241,35 @@ pub(crate) extern "C" fn pthread_spin_unlock(lock: &Spin) -> c_int {
     if lock.release() { 0 } else { unlock_slowly(lock) }
 }
 
+/// Any spinlock, after the fast path. Of one that is counted, without a stack frame.
 extern "C" fn unlock_other(lock: &Spin, pc: usize, sp: usize) -> c_int {
+    match at_once(lock) {
+        // Before the release: afterwards the lock may be gone.
+        Some(counted) if is_counted(lock) && stat::RECORDER.released_at_once(counted) => {
+            if as_counted(lock).release() { 0 } else { unlock_again(lock) }
+        }
+        _ => unlock_whatever(lock, pc, sp),
+    }
+}
+
+#[inline(never)]
+extern "C" fn unlock_again(lock: &Spin) -> c_int {
+    as_counted(lock).unlock::<Chosen>();
+    black_box(0)
+}
+
+#[inline(never)]
+extern "C" fn unlock_whatever(lock: &Spin, pc: usize, sp: usize) -> c_int {
     let word = lock.word();
     if is_ours(word) && word & COUNTED == 0 {
         lock.unlock::<Chosen>();
         return 0;
     }
     if mode::get().counted() {
-        // Before the release: afterwards the lock may be gone.
         stat::RECORDER.released(for_statistics(lock), CallSite { pc, sp });
     }
     if is_ours(word) {
-        as_counted(lock).unlock::<Chosen>();
-        return 0;
+        return unlock_again(lock);
     }
     // SAFETY: the caller's spinlock.
     unsafe { real::pthread_spin_unlock(lock) }

@@ -15,12 +15,16 @@
 //! All integers are in the byte order of the machine. Where a region lies is in the header; a hole in the
 //! sparse file reads as zero, and zero bytes are a valid empty state of everything.
 //!
-//! Per thread record and lock there is one [`Entry`] of 64 bytes, found in two steps: the record's directory
-//! gives the page of the chunk for `index / 64`, the entry is number `index % 64` in it.
+//! Per thread record and lock there is one [`Entry`], found in two steps: the record's directory gives the
+//! page of the chunk for `index / 128`, the entry is number `index % 128` in it. A chunk is two pages:
+//! entries, of 32 bytes, which every acquisition writes, and in the second page the [`Holds`] of each, which
+//! only timed ones do. A program that takes locks at random pays for the cache lines and pages that this
+//! needs.
 //!
 //! # Identity of a lock
 //!
-//! A lock carries one 32-bit word of ours, zero at first: `generation << 20 | index` of its slot. Memory is
+//! A lock carries one 32-bit word of ours, zero at first: `generation << 20 | index` of its slot, and the top
+//! bit, [`MARK`], of which nothing below speaks. Memory is
 //! copied, zeroed and reused under us, so the word is a claim, not a fact. The fact is a [`LockSlot`] in
 //! state [`LIVE`] with that generation and the lock's address. What a thread has once checked it keeps as the
 //! entry's *tag*: word and low half of the address in 64 bits ([`tag`]). One comparison of the tag, which
@@ -45,10 +49,12 @@
 //!   ones those that chance picks, one in [`SAMPLE_ONE_IN`], whatever they turn out to be. A hold that
 //!   somebody waited for is not among them: it is in a [`SiteCell`] of the holder.
 //! * WAITING. [`LockSlot::waiting`] says at each moment how long all waits for the lock have lasted together
-//!   up to then: see [`waited_so_far`]. A holder of whom it is known that others wait for him takes what has
-//!   come since [`LockSlot::charged`] upon himself when he lets go; whoever acquires the lock next counts
-//!   what came in between as `handover`. So the waits of a lock are the sum of what its holders are charged
-//!   with, of its handovers, and of what is not settled yet.
+//!   up to then: see [`waited_so_far`]. Meanwhile, and until all is settled, the lock's word has the
+//!   [`MARK`]; of a readers-writer lock, that of its writers. So the word differs from the one in the entry's
+//!   tag, and the comparison that every call makes is also the question whether anybody waits. A holder who
+//!   sees it takes what has come since [`LockSlot::charged`] upon himself when he lets go; whoever acquires
+//!   the lock next counts what came in between as `handover`. So the waits of a lock are the sum of what its
+//!   holders are charged with, of its handovers, and of what is not settled yet.
 //! * STACKS. A stack slot is immutable once its `ready` is set, and the index names only such. So a stack has
 //!   one number; a second slot, made by a thread that lost the race for the index, is named by nobody.
 //! * EVENTS. A record's page of [`Events`] is added to by read-modify-writes, because a signal handler may
@@ -68,7 +74,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// The first eight bytes of a file.
 pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
 /// The version of this layout, at offset 8.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Where the version is.
 pub const VERSION_OFFSET: u64 = 8;
 /// The unit of allocation in the file.
@@ -87,14 +93,19 @@ pub const INDEX_BITS: u32 = 20;
 /// The mask of the index.
 pub const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 /// The mask of a generation, once shifted down.
-pub const GENERATION_MASK: u32 = (1 << (32 - INDEX_BITS)) - 1;
+pub const GENERATION_MASK: u32 = (1 << (31 - INDEX_BITS)) - 1;
+/// In a lock's word: somebody waits for it, or has waited since [`LockSlot::charged`]. While it is not set,
+/// all is settled.
+pub const MARK: u32 = 1 << 31;
 /// The index, and with generation 0 the word, of all locks that found no room.
 pub const OVERFLOW: u32 = 1;
 /// The first index of a lock of its own; 0 is "no index yet".
 pub const FIRST_LOCK: u32 = 2;
 
 /// Entries in a chunk.
-pub const CHUNK_ENTRIES: u32 = 64;
+pub const CHUNK_ENTRIES: u32 = 128;
+/// Pages of one: the entries, and [`Holds`].
+pub const CHUNK_PAGES: u64 = 2;
 /// Directory entries inside a record's own page; a larger directory is a run of pages.
 pub const SMALL_DIRECTORY: usize = 864;
 /// Heads of site chains in a record's first page of them; a later run of pages has a power of two times as
@@ -331,7 +342,7 @@ pub struct LockSlot {
     pub stack: AtomicU32,
     /// The next slot on the free list.
     pub next: AtomicU32,
-    /// [`WAITED`] once somebody has waited for it, and [`MARKED`] while the waits are not settled.
+    /// 1 once somebody has waited for it: WAITED.
     pub waited: AtomicU32,
     /// 1 while on the free list.
     pub listed: AtomicU32,
@@ -346,12 +357,6 @@ pub struct LockSlot {
     /// How long, in [`WAITING_TICKS`], threads have waited while nobody had the lock that could be charged.
     pub handover: AtomicU64,
 }
-
-/// In [`LockSlot::waited`]: somebody has.
-pub const WAITED: u32 = 1;
-/// In [`LockSlot::waited`]: somebody waits, or has waited since [`LockSlot::charged`]. While it is not set,
-/// all is settled.
-pub const MARKED: u32 = 2;
 
 /// Bits of [`LockSlot::waiting`] that count those who wait: fewer than 2^16 at once.
 pub const WAITING_BITS: u32 = 16;
@@ -448,11 +453,9 @@ pub struct ArraySlot {
     _room: u64,
 }
 
-/// What one thread record knows about one lock, but for its waits, which are in [`SiteCell`]s.
-///
-/// Of a condition variable `hold_total` counts signals, `hold_squares` broadcasts, and `hold_max` those of
-/// both that were sent while the sender had the mutex.
-#[repr(C, align(64))]
+/// What one thread record knows about one lock, but for its waits, which are in [`SiteCell`]s, and for how
+/// long it held it: see [`Holds`].
+#[repr(C, align(32))]
 #[derive(Debug, Default)]
 pub struct Entry {
     /// Acquisitions. Of what is not acquired: calls that did not wait.
@@ -461,25 +464,34 @@ pub struct Entry {
     pub hold_start: AtomicU64,
     /// The return address of the call that acquired it last; 0 if unknown.
     pub site: AtomicU64,
+    /// Whose figures these are: see [`tag`]. In [`Record::overflow`]: the address of the lock being held.
+    pub tag: AtomicU64,
+}
+
+/// The holds of an [`Entry`] that were timed. They lie a page further on.
+///
+/// Of a condition variable `total` counts signals, `squares` broadcasts, and `max` those of both that were
+/// sent while the sender had the mutex.
+#[repr(C, align(32))]
+#[derive(Debug, Default)]
+pub struct Holds {
     /// Ticks held, of the picked holds: see SAMPLED.
-    pub hold_total: AtomicU64,
+    pub total: AtomicU64,
     /// The sum of their squares, as the bits of an `f64`.
-    pub hold_squares: AtomicU64,
+    pub squares: AtomicU64,
     /// The longest hold that was timed, in ticks.
-    pub hold_max: AtomicU64,
-    /// How many holds were timed: of the first ones in the low [`FIRST_BITS`] bits, of the picked ones above.
+    pub max: AtomicU64,
+    /// How many were timed: of the first ones in the low [`FIRST_BITS`] bits, of the picked ones above.
     pub samples: AtomicU32,
     /// The ticks of the first ones, as the bits of an `f32`.
     pub first_total: AtomicU32,
-    /// Whose figures these are: see [`tag`]. In [`Record::overflow`]: the address of the lock being held.
-    pub tag: AtomicU64,
 }
 
 /// [`Entry::hold_start`] of a hold that is not timed.
 pub const HELD_UNTIMED: u64 = 1;
 /// How many holds an entry times before chance picks them.
 pub const FIRST_HOLDS: u64 = 8;
-/// Bits of [`Entry::samples`] that count the first ones.
+/// Bits of [`Holds::samples`] that count the first ones.
 pub const FIRST_BITS: u32 = 4;
 /// Of as many later holds one is picked.
 pub const SAMPLE_ONE_IN: u32 = 32;
@@ -553,8 +565,12 @@ pub struct Record {
     pub others: SiteCell,
     /// Sums over earlier lock instances: see RECYCLE.
     pub recycled: Entry,
+    /// Its timed holds.
+    pub recycled_holds: Holds,
     /// Sums over the locks that found no room.
     pub overflow: Entry,
+    /// Their timed holds.
+    pub overflow_holds: Holds,
     /// Chunk pages, while `directory_len` is no more than this.
     pub small_directory: [AtomicU32; SMALL_DIRECTORY],
 }
@@ -655,12 +671,11 @@ pub const SITE_SIZE: u64 = 256;
 const _: () = {
     assert!(size_of::<Header>() <= HEADER_SIZE as usize);
     assert!(size_of::<LockSlot>() == 64);
-    // So a record's directory is never longer than the table.
-    assert!(size_of::<LockSlot>() * CHUNK_ENTRIES as usize == PAGE as usize);
     assert!(size_of::<StackSlot>() == 256);
     assert!(size_of::<ModuleSlot>() == 512);
     assert!(size_of::<ArraySlot>() == 128);
-    assert!(size_of::<Entry>() == 64);
+    assert!(size_of::<Entry>() * CHUNK_ENTRIES as usize == PAGE as usize);
+    assert!(size_of::<Holds>() == size_of::<Entry>());
     assert!(size_of::<Record>() == PAGE as usize);
     assert!(size_of::<SiteCell>() == SITE_SIZE as usize);
     assert!(size_of::<Events>() <= PAGE as usize);

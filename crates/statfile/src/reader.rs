@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::layout::{
-    self, ArraySlot, Entry, Events, Header, LockSlot, ModuleSlot, PAGE, Record, SiteCell, StackSlot,
+    self, ArraySlot, Entry, Events, Header, Holds, LockSlot, ModuleSlot, PAGE, Record, SiteCell, StackSlot,
 };
 use crate::snapshot::{
     ArrayEnd, ArrayStats, Durations, Error, EventCount, Hold, HoldNow, Holder, LockKind, LockStats, Module,
@@ -92,26 +92,28 @@ struct Sum {
     picked_total: u64,
     picked_squares: f64,
     hold_max: u64,
-    /// The sums of `hold_squares` and `hold_max` as they are, for condition variables.
+    /// The sums of `squares` and `max` as they are, for condition variables.
     counts: [u64; 2],
 }
 
 impl Sum {
-    fn add(&mut self, block: &Block, at: usize) {
-        let field = |offset| block.u64(at + offset);
+    /// Adds what the [`Entry`] at `at` and its [`Holds`] say.
+    fn add(&mut self, block: &Block, at: usize, holds: usize) {
+        let entry = |offset| block.u64(at + offset);
+        let field = |offset| block.u64(holds + offset);
         let plus = |sum: &mut u64, amount: u64| *sum = sum.saturating_add(amount);
         let finite = |sum: f64| if sum.is_finite() && sum >= 0.0 { sum } else { 0.0 };
-        plus(&mut self.acquisitions, field(offset_of!(Entry, acquisitions)));
-        plus(&mut self.held, u64::from(field(offset_of!(Entry, hold_start)) != 0));
-        let samples = block.u32(at + offset_of!(Entry, samples));
+        plus(&mut self.acquisitions, entry(offset_of!(Entry, acquisitions)));
+        plus(&mut self.held, u64::from(entry(offset_of!(Entry, hold_start)) != 0));
+        let samples = block.u32(holds + offset_of!(Holds, samples));
         plus(&mut self.first, u64::from(samples & ((1 << layout::FIRST_BITS) - 1)));
         plus(&mut self.picked, u64::from(samples >> layout::FIRST_BITS));
-        self.first_total += finite(f32::from_bits(block.u32(at + offset_of!(Entry, first_total))).into());
-        plus(&mut self.picked_total, field(offset_of!(Entry, hold_total)));
-        self.picked_squares += finite(f64::from_bits(field(offset_of!(Entry, hold_squares))));
-        self.hold_max = self.hold_max.max(field(offset_of!(Entry, hold_max)));
-        plus(&mut self.counts[0], field(offset_of!(Entry, hold_squares)));
-        plus(&mut self.counts[1], field(offset_of!(Entry, hold_max)));
+        self.first_total += finite(f32::from_bits(block.u32(holds + offset_of!(Holds, first_total))).into());
+        plus(&mut self.picked_total, field(offset_of!(Holds, total)));
+        self.picked_squares += finite(f64::from_bits(field(offset_of!(Holds, squares))));
+        self.hold_max = self.hold_max.max(field(offset_of!(Holds, max)));
+        plus(&mut self.counts[0], field(offset_of!(Holds, squares)));
+        plus(&mut self.counts[1], field(offset_of!(Holds, max)));
     }
 }
 
@@ -525,8 +527,9 @@ impl Reader {
     }
 
     fn record(&self, record: &Block, sums: &mut Sums) {
-        sums.recycled.add(record, offset_of!(Record, recycled));
-        sums.locks[layout::OVERFLOW as usize].sum.add(record, offset_of!(Record, overflow));
+        sums.recycled.add(record, offset_of!(Record, recycled), offset_of!(Record, recycled_holds));
+        let overflow = &mut sums.locks[layout::OVERFLOW as usize].sum;
+        overflow.add(record, offset_of!(Record, overflow), offset_of!(Record, overflow_holds));
         let site = record.u64(offset_of!(Record, wait_site));
         let stack = if site == 0 { None } else { self.block(site, layout::SITE_SIZE) };
         let mut thread = Thread {
@@ -563,18 +566,18 @@ impl Reader {
             if page == 0 || !sums.seen.insert(page) {
                 continue;
             }
-            let Some(chunk) = self.block(page, PAGE) else { continue };
+            let Some(chunk) = self.block(page, layout::CHUNK_PAGES * PAGE) else { continue };
             for at in (0..PAGE as usize).step_by(size_of::<Entry>()) {
                 let tag = chunk.u64(at + offset_of!(Entry, tag));
                 match sums.lock(tag) {
                     Some(lock) => {
-                        lock.sum.add(&chunk, at);
+                        lock.sum.add(&chunk, at, at + PAGE as usize);
                         let since = chunk.u64(at + offset_of!(Entry, hold_start));
                         if since != 0 {
                             thread.holds.push((tag, since, chunk.u64(at + offset_of!(Entry, site))));
                         }
                     }
-                    None if tag != 0 => sums.recycled.add(&chunk, at),
+                    None if tag != 0 => sums.recycled.add(&chunk, at, at + PAGE as usize),
                     None => {}
                 }
             }

@@ -13,6 +13,7 @@ use super::words;
 use crate::error::{Error, Result};
 
 /// A program that there is work for.
+#[derive(Clone, Copy)]
 pub(super) struct Known {
     pub(super) name: &'static str,
     /// Executables without which there is no measurement.
@@ -31,16 +32,29 @@ pub(super) enum Work {
     Served(Service),
 }
 
+const SYSBENCH_THREADS: Known =
+    Known { name: "sysbench-threads", needs: &["sysbench"], package: "sysbench", prepare: sysbench_threads };
+const MEMCACHED: Known =
+    Known { name: "memcached", needs: &["memcached"], package: "memcached", prepare: memcached };
+
 pub(super) const ALL: &[Known] = &[
     Known { name: "xz", needs: &["xz"], package: "xz-utils", prepare: xz },
     Known { name: "python", needs: &["python3"], package: "python3", prepare: python },
-    Known { name: "sysbench-threads", needs: &["sysbench"], package: "sysbench", prepare: sysbench_threads },
+    SYSBENCH_THREADS,
     Known { name: "sysbench-mutex", needs: &["sysbench"], package: "sysbench", prepare: sysbench_mutex },
     Known { name: "stress-ng", needs: &["stress-ng"], package: "stress-ng", prepare: stress_ng },
-    Known { name: "memcached", needs: &["memcached"], package: "memcached", prepare: memcached },
+    MEMCACHED,
     Known { name: "apache", needs: &["apache2"], package: "apache2", prepare: apache },
     Known { name: "javac", needs: &["javac"], package: "default-jdk-headless", prepare: javac },
     Known { name: "java", needs: &["javac", "java"], package: "default-jdk-headless", prepare: java },
+];
+
+/// What shows the cost of statistics: programs that take locks often.
+pub(super) const COUNTED: &[Known] = &[
+    Known { name: "logtally", needs: &["cc"], package: "gcc", prepare: logtally },
+    SYSBENCH_THREADS,
+    MEMCACHED,
+    Known { name: "locks", needs: &["cc"], package: "gcc", prepare: locks },
 ];
 
 /// Where an executable is. The distribution's directories first: in PATH may lie a shell script that chooses
@@ -68,6 +82,29 @@ fn line(name: &str, arguments: &[&str]) -> Vec<OsString> {
     let mut argv = vec![program(name)];
     argv.extend(words(arguments));
     argv
+}
+
+/// A C program, from its source.
+fn compiled(directory: &Path, name: &str, source: &str) -> Result<OsString> {
+    let (file, built) = (directory.join(name).with_extension("c"), directory.join(name));
+    write(&file, source)?;
+    let mut cc = Command::new(program("cc"));
+    cc.args(["-O2", "-g", "-pthread", "-o"]).arg(&built).arg(file);
+    super::to_its_end(cc.stdout(Stdio::null()).stderr(Stdio::piped()), false)?;
+    Ok(built.into_os_string())
+}
+
+/// Eight threads that enter the lines of a log into one report and 16 parts of another.
+fn logtally(directory: &Path) -> Result<Work> {
+    let source = include_str!("../../../../examples/logtally/logtally.c");
+    Ok(Work::Command(vec![compiled(directory, "logtally", source)?]))
+}
+
+/// Four threads that take some of 100,000 locks at random, with nothing inside.
+fn locks(directory: &Path) -> Result<Work> {
+    let mut argv = vec![compiled(directory, "locks", include_str!("locks.c"))?];
+    argv.extend(words(&["100000", "4", "5000000"]));
+    Ok(Work::Command(argv))
 }
 
 /// Four threads that take blocks from a queue, in turn of words and of noise, and give them to one writer in

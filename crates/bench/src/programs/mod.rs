@@ -69,6 +69,94 @@ struct Ready {
     directory: tempfile::TempDir,
 }
 
+fn directory() -> Result<tempfile::TempDir> {
+    let made = tempfile::Builder::new().prefix("poundlock-bench-").tempdir();
+    made.map_err(Error::system("cannot make a temporary directory"))
+}
+
+impl Ready {
+    fn new(known: &Known) -> Result<Ready> {
+        let directory = directory()?;
+        let work = (known.prepare)(directory.path())?;
+        Ok(Ready { name: known.name.to_owned(), work, directory })
+    }
+}
+
+/// Programs that take locks often, to be run as they are and under `poundlock stat`; and who is not installed.
+pub(crate) fn counted() -> Result<(Vec<Counted>, Absent)> {
+    let (mut ready, mut absent) = (Vec::new(), Vec::new());
+    for known in known::COUNTED {
+        match missing(known) {
+            Some(why) => absent.push((known.name, why)),
+            None => ready.push(Counted { name: known.name, ready: Rc::new(Ready::new(known)?) }),
+        }
+    }
+    Ok((ready, absent))
+}
+
+/// One of them.
+#[derive(Clone)]
+pub(crate) struct Counted {
+    pub(crate) name: &'static str,
+    ready: Rc<Ready>,
+}
+
+impl Counted {
+    /// How long it takes over its work, in milliseconds: by its own clock, or its clients'.
+    pub(crate) fn ms(&self, context: &Context, stat: bool) -> Result<f64> {
+        let library = context.library()?;
+        let directory = self.ready.directory.path();
+        let report = directory.join("report");
+        let start = |argv: &[OsString]| {
+            let mut command = if stat {
+                let mut command = Command::new(&context.program);
+                command.args(["stat", "--lock", "glibc", "--output"]).arg(&report).arg("--").arg(&argv[0]);
+                // The library that we measure, however it was found.
+                command.env("POUNDLOCK_PRELOAD_LIB", library);
+                command
+            } else {
+                Command::new(&argv[0])
+            };
+            command.args(&argv[1..]);
+            launch::unchosen(&mut command);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command
+        };
+        let failed = |why: String| Error::Options(format!("{}: {why}", self.name));
+        let ms = match &self.ready.work {
+            Work::Served(service) => served::answers(service, directory, &start)?,
+            Work::Command(argv) => {
+                let mut command = start(argv);
+                command.stdout(Stdio::piped()).stderr(Stdio::piped());
+                let output =
+                    command.output().map_err(Error::system(format!("cannot start {}", self.name)))?;
+                let told = [output.stdout, output.stderr].concat();
+                let told = String::from_utf8_lossy(&told);
+                let seconds = Some(&*told).filter(|_| output.status.success()).and_then(own_seconds);
+                seconds.ok_or_else(|| failed(format!("it did not say how long it took: {told}")))? * 1e3
+            }
+        };
+        if stat {
+            let report = std::fs::read_to_string(&report).map_err(Error::system("cannot read the report"))?;
+            if !report.contains("locks measured") {
+                return Err(failed(format!("it was not measured: {report}")));
+            }
+        }
+        Ok(ms)
+    }
+}
+
+/// How long a program says that it worked, in seconds: `in 1.5 s` or, by sysbench, `total time: 1.5s`.
+fn own_seconds(told: &str) -> Option<f64> {
+    told.lines().find_map(|line| {
+        let time = match line.trim().strip_prefix("total time:") {
+            Some(time) => time,
+            None => line.rsplit_once(" in ")?.1.strip_suffix(" s")?,
+        };
+        time.trim().trim_end_matches('s').parse().ok()
+    })
+}
+
 impl Options {
     /// The locks, the reference first, without repeats.
     fn all_locks(&self) -> Vec<LockName> {
@@ -84,10 +172,6 @@ impl Options {
 
     /// The programs, and who is not installed.
     fn prepare(&self) -> Result<(Vec<Ready>, Absent)> {
-        let directory = || {
-            let made = tempfile::Builder::new().prefix("poundlock-bench-").tempdir();
-            made.map_err(Error::system("cannot make a temporary directory"))
-        };
         if let Some(program) = self.command.first() {
             let name = Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned();
             let work = Work::Command(self.command.clone());
@@ -108,11 +192,7 @@ impl Options {
             match missing(known) {
                 Some(why) if named => return Err(Error::Options(format!("{}: {why}", known.name))),
                 Some(why) => absent.push((known.name, why)),
-                None => {
-                    let directory = directory()?;
-                    let work = (known.prepare)(directory.path())?;
-                    ready.push(Ready { name: known.name.to_owned(), work, directory });
-                }
+                None => ready.push(Ready::new(known)?),
             }
         }
         if ready.is_empty() {
@@ -330,6 +410,14 @@ mod tests {
         };
         assert_eq!(line(LockName::Glibc), "true --run");
         assert_eq!(line(LockName::Handoff), "/x/poundlock run --lock handoff -- true --run");
+    }
+
+    #[test]
+    fn programs_say_how_long_they_took() {
+        let sysbench = "General statistics:\n    total time:                          0.9317s\n";
+        assert_eq!(own_seconds(sysbench), Some(0.9317));
+        assert_eq!(own_seconds("made in 3 steps\nlogtally: 4 lines by 8 threads in 0.517 s\n"), Some(0.517));
+        assert_eq!(own_seconds("in no time"), None);
     }
 
     #[test]

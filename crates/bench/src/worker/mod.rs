@@ -9,6 +9,7 @@ pub(crate) mod drive;
 pub(crate) mod floor;
 mod gate;
 mod hogs;
+pub(crate) mod left;
 pub(crate) mod pass;
 pub(crate) mod probe;
 pub(crate) mod sem;
@@ -45,6 +46,7 @@ pub(crate) enum Task {
     Look(symbols::Kind),
     Sem(sem::Task),
     Floor(floor::Task),
+    Left(left::Task),
 }
 
 impl Task {
@@ -107,5 +109,6 @@ fn answer() -> Result<Answer> {
         },
         Task::Sem(task) => sem::run(task).map(Answer::Figures),
         Task::Floor(task) => floor::run(task).map(|floors| Answer::Floor(Box::new(floors))),
+        Task::Left(task) => left::run(task).map(|()| Answer::Figures(Vec::new())),
     }
 }

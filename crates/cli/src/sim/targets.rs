@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 
-use poundlock_bench::report::Limit;
 use poundlock_sim::Machine;
 use poundlock_sim::experiment::{Experiment, Work};
 use poundlock_sim::model::Model;
@@ -244,11 +243,7 @@ fn sheet(ours: &str, goals: &[Goal]) -> Sheet {
     let header =
         ["target", "limit", "verdict", "geometric mean", "worst", "worst point", ours, "against", "points"];
     let row = |goal: &Goal| {
-        let limit = match goal.limit {
-            Limit::AtMost(limit) => format!("at most {limit}"),
-            Limit::AtLeast(limit) => format!("at least {limit}"),
-        };
-        let mut row = vec![goal.about.clone(), limit];
+        let mut row = vec![goal.about.clone(), goal.limit.to_string()];
         let Some(found) = &goal.found else {
             row.extend(["not simulated", "-", "-", "-", "-", "-", "0"].map(str::to_owned));
             return row;

@@ -94,6 +94,12 @@ pub(crate) fn at(address: usize, kind: LockKind) -> LockRef<'static> {
     LockRef { word: WORDS.word(address), address, kind, writers: None }
 }
 
+/// As [`at`], if that takes no call.
+#[inline(always)]
+pub(crate) fn at_once(address: usize, kind: LockKind) -> Option<LockRef<'static>> {
+    WORDS.word_at_once(address).map(|word| LockRef { word, address, kind, writers: None })
+}
+
 /// The object at this address is initialised.
 pub(crate) fn created_at(address: usize, kind: LockKind, site: CallSite) {
     let lock = at(address, kind);

@@ -2,8 +2,8 @@
 //!
 //! Such a wait begins and ends in two calls between which the thread's frames may be unwound by force, so
 //! nothing of it is on the stack: it is the one that the record shows as going on. A wait inside of it, in a
-//! signal handler, is left out. One whose frame is gone, because the thread was cancelled in it, ends when the
-//! thread begins another one further out, or ends itself.
+//! signal handler, is left out. One whose frame is gone, because the thread was cancelled in it, ends when
+//! the thread begins another one further out, or ends itself.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -11,8 +11,8 @@ use super::map::Map;
 use super::{
     CallSite, Host, LockRef, Recorder, add, add_small, clock, count_wait, find, locks, modules, stacks,
 };
-use super::{tag_of, threads};
-use crate::layout::{self, CHUNK_ENTRIES, Entry, INDEX_MASK, Record, SiteCell};
+use super::{find_unmarked, tag_of, threads};
+use crate::layout::{self, CHUNK_ENTRIES, Entry, INDEX_MASK, MARK, Record, SiteCell};
 
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,20 +65,21 @@ impl<H: Host> Recorder<H> {
     /// A call that would have waited for this has not had to.
     #[inline]
     pub fn passed(&'static self, lock: LockRef<'_>) {
-        match find::<H>(lock) {
+        match find_unmarked::<H>(lock) {
             Some((_, entry)) => add(&entry.acquisitions, 1),
             None => self.with_entry(lock, |_, entry| add(&entry.acquisitions, 1)),
         }
     }
 
-    /// As [`Recorder::blocks`], for a condition variable, whose mutex the caller has and has not released yet.
+    /// As [`Recorder::blocks`], for a condition variable, whose mutex the caller has and has not released
+    /// yet.
     #[cold]
     pub fn waits_with(&'static self, condition: LockRef<'_>, mutex: LockRef<'_>, site: CallSite) {
         self.begin(condition, Some(mutex), site);
     }
 
-    /// After [`Recorder::unblocked`], for a condition variable, with the mutex in the caller's hands again and
-    /// counted as acquired.
+    /// After [`Recorder::unblocked`], for a condition variable, with the mutex in the caller's hands again
+    /// and counted as acquired.
     #[cold]
     pub fn woken_with(&'static self, condition: LockRef<'_>, mutex: LockRef<'_>, how: Ended) {
         if let Some((record, entry)) = find::<H>(mutex) {
@@ -93,11 +94,8 @@ impl<H: Host> Recorder<H> {
     #[cold]
     pub fn wakes(&'static self, condition: LockRef<'_>, whom: Wake) {
         self.with_entry(condition, |visit_record, entry| {
-            let counter = match whom {
-                Wake::One => &entry.hold_total,
-                Wake::All => &entry.hold_squares,
-            };
-            add(counter, 1);
+            let holds = threads::holds(visit_record, entry);
+            add(if whom == Wake::One { &holds.total } else { &holds.squares }, 1);
             // SAFETY: the record's own mapping.
             let map = unsafe { Map::from_base(visit_record.base.load(Relaxed) as *mut u8) };
             let word = condition.word.load(Relaxed);
@@ -108,7 +106,7 @@ impl<H: Host> Recorder<H> {
             if mutex != 0
                 && own_entry(map, visit_record, mutex).is_some_and(|e| e.hold_start.load(Relaxed) != 0)
             {
-                add(&entry.hold_max, 1);
+                add(&holds.max, 1);
             }
         });
     }
@@ -147,7 +145,7 @@ impl<H: Host> Recorder<H> {
         let unwind = self.unwind.load(Relaxed) != 0;
         let cell = stacks::wait_cell(map, record, tag, site, unwind);
         if let Some(mutex) = mutex {
-            let with = mutex.word.load(Relaxed);
+            let with = mutex.word.load(Relaxed) & !MARK;
             if let Some(slot) = map.lock(word & INDEX_MASK) {
                 slot.charged.store(with.into(), Relaxed);
             }

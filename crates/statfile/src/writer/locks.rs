@@ -19,16 +19,20 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::LockRef;
 use super::map::{Map, Options};
-use crate::layout::{self, DEAD, LIVE, LockSlot, meta, meta_generation, meta_kind, meta_state, word_of};
+use crate::layout::{
+    self, DEAD, LIVE, LockSlot, MARK, meta, meta_generation, meta_kind, meta_state, word_of,
+};
 
-/// The word of `lock`, once its slot is known to be its own; [`layout::OVERFLOW`] if there is no room.
+/// The word of `lock` without its mark, once its slot is known to be its own; [`layout::OVERFLOW`] if there
+/// is no room.
 pub(super) fn word(map: Map, lock: LockRef<'_>, options: &Options) -> u32 {
-    let claim = lock.word.load(Relaxed);
+    let seen = lock.word.load(Relaxed);
+    let claim = seen & !MARK;
     if claim == layout::OVERFLOW || holds(map, claim, lock) {
         return claim;
     }
     let word = assign(map, lock, 0, options);
-    match lock.word.compare_exchange(claim, word, AcqRel, Acquire) {
+    match lock.word.compare_exchange(seen, word, AcqRel, Acquire).map_err(|other| other & !MARK) {
         Ok(_) => {
             publish(map, lock, word);
             word
@@ -53,7 +57,7 @@ pub(super) fn created(map: Map, lock: LockRef<'_>, stack: u32, options: &Options
 
 /// The lock is no more. Its word is left zero.
 pub(super) fn destroyed(map: Map, lock: LockRef<'_>) {
-    let claim = lock.word.swap(0, Relaxed);
+    let claim = lock.word.swap(0, Relaxed) & !MARK;
     let index = claim & layout::INDEX_MASK;
     if let Some(slot) = map.lock(index) {
         let old = slot.meta.load(Acquire);
@@ -224,7 +228,7 @@ pub(super) fn waited(map: Map, word: u32) {
     if let Some(slot) = map.lock(word & layout::INDEX_MASK)
         && slot.waited.load(Relaxed) == 0
     {
-        slot.waited.fetch_or(layout::WAITED, AcqRel);
+        slot.waited.store(1, Release);
     }
 }
 

@@ -4,10 +4,11 @@
 //! them may be made before `main`, from inside `malloc`, from signal handlers and in forked children. Nothing
 //! blocks; in one case a thread yields to another: when both are the first in a forked child.
 //!
-//! The uncontended pair [`Recorder::acquired`] and [`Recorder::released`] is a few loads, and stores to two lines
-//! that no other thread writes; chance has one in a few looked at the clock. Everything else is out of line. Slow paths mark the
-//! record busy. A signal handler that interrupts one, or a lock taken by the unwinder in the middle of one,
-//! is not counted (but counted as lost) if it needs a slow path itself.
+//! The uncontended pair [`Recorder::acquired`] and [`Recorder::released`] is a few loads, and stores to two
+//! lines that no other thread writes, of which one is the same for all locks; chance has one in a few looked
+//! at the clock. Everything else is out of line. Slow paths mark the record busy. A signal handler that
+//! interrupts one, or a lock taken by the unwinder in the middle of one, is not counted (but counted as lost)
+//! if it needs a slow path itself.
 
 mod arrays;
 mod blocking;
@@ -32,9 +33,10 @@ pub use clock::read_clocks_by;
 pub use map::Options;
 pub use words::Words;
 
-use crate::layout::{self, CHUNK_ENTRIES, Entry, Events, INDEX_MASK, LockSlot, PAGE, Record, SiteCell};
+use crate::layout::{self, CHUNK_ENTRIES, Entry, Events, INDEX_MASK, LockSlot, MARK, PAGE, Record, SiteCell};
 use crate::{ArrayEnd, LockKind};
 use map::Map;
+use waits::Account;
 
 /// What the recorder needs from the process it is in.
 ///
@@ -94,6 +96,15 @@ pub struct CallSite {
     pub sp: usize,
 }
 
+/// See [`Recorder::place`].
+#[derive(Clone, Copy)]
+#[allow(missing_debug_implementations, reason = "of no meaning but to the recorder")]
+pub struct Place {
+    record: &'static Record,
+    entry: &'static Entry,
+    word: u32,
+}
+
 /// A wait that has begun: see [`Recorder::wait_begin`]. One that is dropped was none: the lock refused.
 #[derive(Debug)]
 #[must_use]
@@ -126,14 +137,24 @@ impl Wait {
         self.slot = core::ptr::null();
     }
 
-    /// It no longer goes on, at this moment. Where it did.
+    /// It no longer goes on, at this moment. Whether it did.
     #[inline]
-    fn leave(&mut self, now: u64) -> Option<&'static LockSlot> {
+    fn leave(&mut self, now: u64) -> bool {
         let slot = core::mem::replace(&mut self.slot, core::ptr::null());
         // SAFETY: a slot of the thread's mapping, if no fork came in between; mappings of before stay.
-        let slot = unsafe { slot.as_ref() }?;
-        waits::leave(slot, now);
-        Some(slot)
+        let slot = unsafe { slot.as_ref() };
+        slot.inspect(|slot| waits::leave(slot, now)).is_some()
+    }
+
+    /// It no longer goes on, at this moment, because the lock is acquired.
+    #[inline]
+    fn is_over(&mut self, map: Map, lock: LockRef<'_>, now: u64) {
+        if self.leave(now)
+            && lock.writers.is_none()
+            && let Some(account) = Account::of(map, lock)
+        {
+            account.handed_over(now);
+        }
     }
 }
 
@@ -222,14 +243,25 @@ fn raise(maximum: &AtomicU64, value: u64) {
     }
 }
 
-/// The calling thread's record and entry for the lock, if all is as it was last time.
+/// The calling thread's record and entry for the lock, if all is as it was last time and the lock is not
+/// marked.
+#[inline(always)]
+fn find_unmarked<H: Host>(lock: LockRef<'_>) -> Option<(&'static Record, &'static Entry)> {
+    find_by::<H>(lock.word.load(Relaxed), lock.address)
+}
+
+/// As [`find_unmarked`], marked or not.
 #[inline(always)]
 fn find<H: Host>(lock: LockRef<'_>) -> Option<(&'static Record, &'static Entry)> {
+    find_by::<H>(lock.word.load(Relaxed) & !MARK, lock.address)
+}
+
+#[inline(always)]
+fn find_by<H: Host>(word: u32, address: usize) -> Option<(&'static Record, &'static Entry)> {
     let record = H::word().cast_const().cast::<Record>();
     if record.is_null() {
         return None;
     }
-    let word = lock.word.load(Relaxed);
     let chunk = (word & INDEX_MASK) / CHUNK_ENTRIES;
     // SAFETY: the word holds a record, or an `Empty`, which has the fields up to the directory's length.
     unsafe {
@@ -247,7 +279,7 @@ fn find<H: Host>(lock: LockRef<'_>) -> Option<(&'static Record, &'static Entry)>
         let entry = record.base.load(Relaxed) as *const u8;
         &*entry.add(page * PAGE as usize).cast::<Entry>().add((word % CHUNK_ENTRIES) as usize)
     };
-    (entry.tag.load(Relaxed) == layout::tag(word, lock.address as u64)).then_some((record, entry))
+    (entry.tag.load(Relaxed) == layout::tag(word, address as u64)).then_some((record, entry))
 }
 
 impl<H: Host> Recorder<H> {
@@ -355,33 +387,62 @@ impl<H: Host> Recorder<H> {
     /// Of a lock that it can acquire again while it holds it, only the first time.
     #[inline(always)]
     pub fn acquired(&'static self, lock: LockRef<'_>, pc: usize) {
-        match find::<H>(lock) {
-            Some((record, entry)) => {
-                entry.site.store(pc as u64, Relaxed);
-                if !waits::is_marked(record, lock) {
-                    hold_begins(record, entry);
-                } else {
-                    waits::hold_begins(record, entry, lock.group().word, lock.writers.is_none());
-                }
-            }
-            None => self.acquired_slowly(lock.word, lock.address, lock.kind, pc),
+        if !self.acquired_at_once(lock, pc) {
+            self.acquired_slowly(lock.word, lock.address, lock.kind, lock.writers, pc);
         }
+    }
+
+    /// As [`Recorder::acquired`], if that takes no call: most often it does not. Else false, and nothing is
+    /// counted: for callers that want no stack frame of their own.
+    #[inline(always)]
+    pub fn acquired_at_once(&'static self, lock: LockRef<'_>, pc: usize) -> bool {
+        self.acquired_at(self.place(lock), lock, pc)
+    }
+
+    /// Where the calling thread's figures of the lock are, if all is as it was last time. To be asked before
+    /// the lock is taken: loads that come after the processor's locked instruction wait for it.
+    #[inline(always)]
+    pub fn place(&'static self, lock: LockRef<'_>) -> Option<Place> {
+        let word = lock.word.load(Relaxed);
+        find_by::<H>(word, lock.address).map(|(record, entry)| Place { record, entry, word })
+    }
+
+    /// As [`Recorder::acquired_at_once`], with what [`Recorder::place`] found before the lock was taken.
+    #[inline(always)]
+    pub fn acquired_at(&'static self, place: Option<Place>, lock: LockRef<'_>, pc: usize) -> bool {
+        let as_it_was = |place: &Place| lock.word.load(Relaxed) == place.word && !waits::writers_marked(lock);
+        let Some(Place { record, entry, .. }) = place.filter(as_it_was) else { return false };
+        let (count, left) = (entry.acquisitions.load(Relaxed), record.until_sample.load(Relaxed));
+        if count < layout::FIRST_HOLDS || left == 0 {
+            return false;
+        }
+        entry.acquisitions.store(count.wrapping_add(1), Relaxed);
+        record.until_sample.store(left - 1, Relaxed);
+        entry.site.store(pc as u64, Relaxed);
+        entry.hold_start.store(layout::HELD_UNTIMED, Relaxed);
+        true
     }
 
     /// The calling thread is about to release the lock, by a call from `site`. It must still hold it:
     /// afterwards the lock's memory may be gone.
     #[inline(always)]
     pub fn released(&'static self, lock: LockRef<'_>, site: CallSite) {
-        match find::<H>(lock) {
-            Some((record, entry)) => {
-                if !waits::is_marked(record, lock) {
-                    hold_ended(record, entry);
-                } else {
-                    self.released_while_others_wait(lock.group().word, entry, site);
-                }
-            }
-            None => self.released_slowly(lock.address),
+        if !self.released_at_once(lock) {
+            self.released_slowly(lock.word, lock.address, lock.writers, site.pc, site.sp);
         }
+    }
+
+    /// As [`Recorder::released`], if that takes no call; else false, and nothing has happened.
+    #[inline(always)]
+    pub fn released_at_once(&'static self, lock: LockRef<'_>) -> bool {
+        let found = find_unmarked::<H>(lock).filter(|_| !waits::writers_marked(lock));
+        found.is_some_and(|(_, entry)| {
+            let untimed = entry.hold_start.load(Relaxed) <= layout::HELD_UNTIMED;
+            if untimed {
+                entry.hold_start.store(0, Relaxed);
+            }
+            untimed
+        })
     }
 
     /// The calling thread will have to wait for the lock. To be called before it queues up, and to be
@@ -416,12 +477,12 @@ impl<H: Host> Recorder<H> {
                 wait.shown = visit.record.wait_began.load(Relaxed) == 0;
             }
             if !visit.borrowed && lock.kind.is_acquired() {
-                let group =
-                    if lock.writers.is_some() { locks::word(map, lock.group(), options) } else { word };
-                locks::waited(map, group);
-                if let Some(slot) = map.lock(group & INDEX_MASK) {
-                    waits::arrive(slot, wait.began);
-                    wait.slot = slot;
+                if lock.writers.is_some() {
+                    locks::waited(map, locks::word(map, lock.group(), options));
+                }
+                if let Some(account) = Account::of(map, lock) {
+                    account.arrive(wait.began);
+                    wait.slot = account.slot();
                 }
             }
             if wait.shown {
@@ -441,14 +502,10 @@ impl<H: Host> Recorder<H> {
         match find::<H>(lock) {
             Some((record, entry)) if wait.began != 0 && wait.is_kept_by(record) => {
                 let now = clock::ticks(record.clock.load(Relaxed));
-                if let Some(slot) = wait.leave(now)
-                    && lock.writers.is_none()
-                {
-                    waits::handed_over(slot, now);
-                }
-                entry.site.store(pc as u64, Relaxed);
                 // SAFETY: the record's own mapping.
                 let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
+                wait.is_over(map, lock, now);
+                entry.site.store(pc as u64, Relaxed);
                 wait_ended(map, record, &wait, now, false);
                 hold_begins_after_wait(record, entry, now);
             }
@@ -613,25 +670,56 @@ impl<H: Host> Recorder<H> {
     /// Takes a [`LockRef`] apart, so that its parts travel in registers and the fast path needs no frame.
     #[cold]
     #[inline(never)]
-    fn acquired_slowly(&'static self, word: &AtomicU32, address: usize, kind: LockKind, pc: usize) {
-        self.count_acquired(LockRef { word, address, kind, writers: None }, None, pc);
+    fn acquired_slowly(
+        &'static self,
+        word: &AtomicU32,
+        address: usize,
+        kind: LockKind,
+        writers: Option<&AtomicU32>,
+        pc: usize,
+    ) {
+        let lock = LockRef { word, address, kind, writers };
+        match find::<H>(lock) {
+            Some((record, entry)) => {
+                entry.site.store(pc as u64, Relaxed);
+                waits::hold_begins(record, entry, lock);
+            }
+            None => self.count_acquired(lock, None, pc),
+        }
+    }
+
+    /// As above. The kind makes no difference to a release, but to who has the account.
+    #[cold]
+    #[inline(never)]
+    fn released_slowly(
+        &'static self,
+        word: &AtomicU32,
+        address: usize,
+        writers: Option<&AtomicU32>,
+        pc: usize,
+        sp: usize,
+    ) {
+        let lock = LockRef { word, address, kind: LockKind::Mutex, writers };
+        match find::<H>(lock) {
+            Some((record, entry)) if !waits::is_marked(lock) => hold_ended(record, entry),
+            Some((_, entry)) => self.released_while_others_wait(lock, entry, CallSite { pc, sp }),
+            None => Self::released_without_an_entry(address),
+        }
     }
 
     /// Takes the time that others have waited for it upon the hold that ends.
-    #[cold]
-    #[inline(never)]
-    fn released_while_others_wait(&'static self, group: &AtomicU32, entry: &Entry, site: CallSite) {
+    fn released_while_others_wait(&'static self, lock: LockRef<'_>, entry: &Entry, site: CallSite) {
+        let Some(visit) = self.enter() else { return entry.hold_start.store(0, Relaxed) };
+        let (map, record) = (visit.map, visit.record);
+        let Some(account) = Account::of(map, lock) else { return hold_ended(record, entry) };
         let start = entry.hold_start.load(Relaxed);
         entry.hold_start.store(0, Relaxed);
-        let Some(visit) = self.enter() else { return };
-        let (map, record) = (visit.map, visit.record);
-        let Some(slot) = map.lock(group.load(Relaxed) & INDEX_MASK) else { return };
         let now = clock::ticks(record.clock.load(Relaxed));
         record.last_seen.store(now, Relaxed);
-        let charge = waits::settle(slot, now);
+        let charge = account.settle(now);
         if start == 0 {
             // Not acquired by this thread, or before anything was counted.
-            slot.handover.fetch_add(charge, Relaxed);
+            account.nobodys(charge);
             return;
         }
         let tag = entry.tag.load(Relaxed);
@@ -640,12 +728,12 @@ impl<H: Host> Recorder<H> {
         let cell = stacks::cell(map, record, tag, role, site, unwind)
             .or_else(|| stacks::cell(map, record, tag, role, CallSite { pc: 0, sp: 0 }, false));
         let Some(cell) = cell else {
-            slot.handover.fetch_add(charge, Relaxed);
+            account.nobodys(charge);
             self.lost();
             return;
         };
         let cut = start == layout::HELD_UNTIMED;
-        let start = if cut { slot.first_wait.load(Relaxed) } else { start & !NOT_PICKED };
+        let start = if cut { account.slot().first_wait.load(Relaxed) } else { start & !NOT_PICKED };
         count_wait(map, cell, now.saturating_sub(start), cut);
         add(&cell.charged, charge);
     }
@@ -659,12 +747,10 @@ impl<H: Host> Recorder<H> {
             let (entry, shared) = self.entry(&visit, lock);
             let waited = wait.is_some();
             if let Some(mut wait) = wait.filter(|wait| wait.began != 0) {
-                if !wait.is_kept_by(record) {
+                if wait.is_kept_by(record) {
+                    wait.is_over(visit.map, lock, now);
+                } else {
                     wait.forget();
-                } else if let Some(slot) = wait.leave(now)
-                    && lock.writers.is_none()
-                {
-                    waits::handed_over(slot, now);
                 }
                 self.wait_ended(&visit, lock, &wait, now, false);
             }
@@ -688,9 +774,7 @@ impl<H: Host> Recorder<H> {
 
     /// The thread has no entry for a lock that it releases: either it acquired it before there was one, or
     /// the lock is one of those counted together, of which the last one acquired is timed.
-    #[cold]
-    #[inline(never)]
-    fn released_slowly(&'static self, address: usize) {
+    fn released_without_an_entry(address: usize) {
         let word = H::word();
         if word.is_null() || word == ATTACHING.word() || word == GONE.word() {
             return;
@@ -930,7 +1014,6 @@ fn tag_of(word: u32, lock: LockRef<'_>) -> u64 {
 const NOT_PICKED: u64 = 1;
 
 /// Counts an acquisition; whether its hold is to be timed as one of those from which all are estimated.
-#[inline(always)]
 fn is_picked(record: &Record, entry: &Entry) -> bool {
     let count = entry.acquisitions.load(Relaxed);
     entry.acquisitions.store(count.wrapping_add(1), Relaxed);
@@ -939,20 +1022,14 @@ fn is_picked(record: &Record, entry: &Entry) -> bool {
     count < layout::FIRST_HOLDS || left == 0
 }
 
-#[inline(always)]
 fn hold_begins(record: &Record, entry: &Entry) {
-    if is_picked(record, entry) {
-        begin_picked(record, entry);
+    let start = if is_picked(record, entry) {
+        draw(record);
+        clock::ticks(record.clock.load(Relaxed)) & !NOT_PICKED
     } else {
-        entry.hold_start.store(layout::HELD_UNTIMED, Relaxed);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn begin_picked(record: &Record, entry: &Entry) {
-    draw(record);
-    entry.hold_start.store(clock::ticks(record.clock.load(Relaxed)) & !NOT_PICKED, Relaxed);
+        layout::HELD_UNTIMED
+    };
+    entry.hold_start.store(start, Relaxed);
 }
 
 fn hold_begins_after_wait(record: &Record, entry: &Entry, now: u64) {
@@ -977,7 +1054,6 @@ fn draw(record: &Record) {
     }
 }
 
-#[inline(always)]
 fn hold_ended(record: &Record, entry: &Entry) {
     let start = entry.hold_start.load(Relaxed);
     entry.hold_start.store(0, Relaxed);
@@ -986,24 +1062,23 @@ fn hold_ended(record: &Record, entry: &Entry) {
     }
 }
 
-#[cold]
-#[inline(never)]
 fn end_picked(record: &Record, entry: &Entry, start: u64) {
     let now = clock::ticks(record.clock.load(Relaxed));
     record.last_seen.store(now, Relaxed);
     // A thread that moved between processors whose counters differ by a hair may see time stand still.
     let held = now.saturating_sub(start);
-    raise(&entry.hold_max, held);
-    let samples = entry.samples.load(Relaxed);
+    let holds = threads::holds(record, entry);
+    raise(&holds.max, held);
+    let samples = holds.samples.load(Relaxed);
     if entry.acquisitions.load(Relaxed) <= layout::FIRST_HOLDS {
-        let total = f32::from_bits(entry.first_total.load(Relaxed)) + held as f32;
-        entry.first_total.store(total.to_bits(), Relaxed);
-        entry.samples.store(samples + 1, Relaxed);
+        let total = f32::from_bits(holds.first_total.load(Relaxed)) + held as f32;
+        holds.first_total.store(total.to_bits(), Relaxed);
+        holds.samples.store(samples + 1, Relaxed);
     } else if let Some(samples) = samples.checked_add(1 << layout::FIRST_BITS) {
-        add(&entry.hold_total, held);
-        let squares = f64::from_bits(entry.hold_squares.load(Relaxed)) + held as f64 * held as f64;
-        entry.hold_squares.store(squares.to_bits(), Relaxed);
-        entry.samples.store(samples, Relaxed);
+        add(&holds.total, held);
+        let squares = f64::from_bits(holds.squares.load(Relaxed)) + held as f64 * held as f64;
+        holds.squares.store(squares.to_bits(), Relaxed);
+        holds.samples.store(samples, Relaxed);
     }
 }
 

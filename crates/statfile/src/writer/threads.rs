@@ -4,7 +4,9 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::map::Map;
 use super::{add, clock, sys};
-use crate::layout::{self, CHUNK_ENTRIES, Entry, Events, FREE, HELD, PAGE, Record, SMALL_DIRECTORY};
+use crate::layout::{
+    self, CHUNK_ENTRIES, CHUNK_PAGES, Entry, Events, FREE, HELD, Holds, PAGE, Record, SMALL_DIRECTORY,
+};
 
 /// A record for the calling thread; a used one if there is any. Its figures go on from where they are: they
 /// are sums over all holders.
@@ -88,14 +90,14 @@ pub(super) fn entry(map: Map, record: &Record, word: u32, address: u64) -> Optio
     };
     let place = directory.get(chunk as usize)?;
     if place.load(Relaxed) == 0 {
-        place.store((map.allocate(1)? / PAGE) as u32, Relaxed);
+        place.store((map.allocate(CHUNK_PAGES)? / PAGE) as u32, Relaxed);
     }
     let entry = entry_at(map, record, index)?;
     let tag = layout::tag(word, address);
     let old = entry.tag.load(Relaxed);
     if old != tag {
         if old != 0 {
-            recycle(entry, &record.recycled);
+            recycle(record, entry);
         }
         entry.tag.store(tag, Relaxed);
     }
@@ -108,8 +110,8 @@ pub(super) fn entry_at(map: Map, record: &Record, index: u32) -> Option<&'static
     // SAFETY: within the directory; pages in it are chunks.
     unsafe {
         let page = (*directory.add((index / CHUNK_ENTRIES) as usize)).load(Relaxed);
-        let offset = u64::from(page) * PAGE + u64::from(index % CHUNK_ENTRIES) * 64;
-        (page != 0).then(|| &*map.base().add(offset as usize).cast::<Entry>())
+        let chunk = map.base().add(page as usize * PAGE as usize).cast::<Entry>();
+        (page != 0).then(|| &*chunk.add((index % CHUNK_ENTRIES) as usize))
     }
 }
 
@@ -128,26 +130,31 @@ pub(super) fn events(map: Map, record: &Record) -> Option<&'static Events> {
     Some(unsafe { map.events(page) })
 }
 
+/// The timed holds of an entry of this record.
+pub(super) fn holds<'a>(record: &'a Record, entry: &'a Entry) -> &'a Holds {
+    if core::ptr::eq(entry, &raw const record.overflow) {
+        return &record.overflow_holds;
+    }
+    // SAFETY: any other entry is one of a chunk, whose second page is of `Holds`, as large as entries.
+    unsafe { &*core::ptr::from_ref(entry).byte_add(PAGE as usize).cast() }
+}
+
 /// RECYCLE. A process that is killed in the middle loses the figures on the way; they are those of one lock
 /// that is gone and that nobody waited for.
-fn recycle(entry: &Entry, sum: &Entry) {
-    let move_to = |from: &core::sync::atomic::AtomicU64, to: &core::sync::atomic::AtomicU64| {
-        let value = from.load(Relaxed);
-        from.store(0, Relaxed);
-        add(to, value);
-    };
-    move_to(&entry.acquisitions, &sum.acquisitions);
-    move_to(&entry.hold_total, &sum.hold_total);
-    super::raise(&sum.hold_max, entry.hold_max.swap(0, Relaxed));
+fn recycle(record: &Record, entry: &Entry) {
+    let (from, sum) = (holds(record, entry), &record.recycled_holds);
+    add(&record.recycled.acquisitions, entry.acquisitions.swap(0, Relaxed));
+    add(&sum.total, from.total.swap(0, Relaxed));
+    super::raise(&sum.max, from.max.swap(0, Relaxed));
     // Estimates of other locks' holds say nothing of one lock: how many were timed, and how long those were,
     // is kept.
-    let squares = f64::from_bits(entry.hold_squares.swap(0, Relaxed));
-    let sum_of_squares = f64::from_bits(sum.hold_squares.load(Relaxed)) + squares;
-    sum.hold_squares.store(sum_of_squares.to_bits(), Relaxed);
+    let squares = f64::from_bits(from.squares.swap(0, Relaxed));
+    let sum_of_squares = f64::from_bits(sum.squares.load(Relaxed)) + squares;
+    sum.squares.store(sum_of_squares.to_bits(), Relaxed);
     // All as picked ones: there may be any number of first ones.
-    let samples = entry.samples.swap(0, Relaxed);
+    let samples = from.samples.swap(0, Relaxed);
     let timed = (samples >> layout::FIRST_BITS) + (samples & ((1 << layout::FIRST_BITS) - 1));
-    add(&sum.hold_total, f32::from_bits(entry.first_total.swap(0, Relaxed)) as u64);
+    add(&sum.total, f32::from_bits(from.first_total.swap(0, Relaxed)) as u64);
     let sum_of_samples =
         sum.samples.load(Relaxed).saturating_add(timed.saturating_mul(1 << layout::FIRST_BITS));
     sum.samples.store(sum_of_samples, Relaxed);

@@ -68,17 +68,22 @@ impl Words {
     /// counted with others, and must not be changed, if there is no room.
     #[inline]
     pub fn word(&self, address: usize) -> &AtomicU32 {
-        let lines = self.lines.load(Acquire);
-        if !lines.is_null() {
-            // SAFETY: as in `entries`.
-            let line: &Line = unsafe { &*lines.add(hash(address) % LINES) };
-            for entry in &line.0 {
-                if entry.address.load(Relaxed) == address {
-                    return &entry.word;
-                }
-            }
+        match self.word_at_once(address) {
+            Some(word) => word,
+            None => self.word_further_on(address),
         }
-        self.word_further_on(address)
+    }
+
+    /// The word of the lock at `address`, if it is where it is looked for first: without a call.
+    #[inline(always)]
+    pub fn word_at_once(&self, address: usize) -> Option<&AtomicU32> {
+        let lines = self.lines.load(Acquire);
+        if lines.is_null() {
+            return None;
+        }
+        // SAFETY: as in `entries`.
+        let line: &Line = unsafe { &*lines.add(hash(address) % LINES) };
+        line.0.iter().find(|entry| entry.address.load(Relaxed) == address).map(|entry| &entry.word)
     }
 
     #[cold]
