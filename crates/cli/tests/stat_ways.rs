@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::{
-    LIMIT, compile_c, expect_status, list, number, poundlock, run_limited, scratch, start, stderr, stdout,
-    until,
+    LIMIT, await_sleep, compile_c, expect_status, list, number, parsed, poundlock, run_limited, scratch,
+    start, stderr, stdout, until,
 };
 use serde_json::Value;
 
@@ -16,35 +16,16 @@ use serde_json::Value;
 /// * `deadlock`: main waits for a lock of the waiter's.
 ///
 /// The second says how often `warm` is taken before, and then, after a line of input, how often again.
-const PROGRAM: &str = r#"
+const PROGRAM: &str = concat!(
+    await_sleep!(),
+    r#"
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t other = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t warm = PTHREAD_MUTEX_INITIALIZER;
 static int waiter_tid, main_tid;
-
-static int sleeps(int tid) {
-    char name[64], text[512] = "";
-    snprintf(name, sizeof name, "/proc/self/task/%d/stat", tid);
-    FILE *file = fopen(name, "r");
-    if (!file) return 0;
-    char *end = fgets(text, sizeof text, file) ? strrchr(text, ')') : NULL;
-    fclose(file);
-    return end && end[2] == 'S';
-}
-
-static void await_sleep(int *of) {
-    for (int seen = 0; seen < 2; usleep(1000)) {
-        int tid = __atomic_load_n(of, __ATOMIC_SEQ_CST);
-        seen = tid && sleeps(tid) ? seen + 1 : 0;
-    }
-}
 
 static void use(int times) {
     while (times--) {
@@ -86,7 +67,8 @@ int main(int argc, char **argv) {
     pthread_join(thread, NULL);
     return 0;
 }
-"#;
+"#
+);
 
 fn line_of(mark: &str) -> String {
     let at = PROGRAM.lines().position(|line| line.contains(mark)).expect("marked") + 1;
@@ -98,11 +80,6 @@ fn wide(arguments: &[&str]) -> Command {
     let mut cmd = poundlock();
     cmd.env("COLUMNS", "400").arg("stat").args(arguments);
     cmd
-}
-
-fn parsed(path: &Path) -> Value {
-    let text = std::fs::read_to_string(path).expect("it is there");
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 /// The process that a `stat` has started.
@@ -306,6 +283,60 @@ fn a_running_program_is_reported_on_when_asked() {
     let wait = wait.unwrap_or_else(|| panic!("{text}"));
     assert_eq!(wait["waits_for"]["lock"], "lock (in program)");
     assert!(wait["waits_for"]["at"].as_str().is_some_and(|at| at.contains(&line_of("/* WAIT */"))), "{wait}");
+}
+
+#[test]
+fn a_chain_of_holders_is_told_to_its_end() {
+    let source = include_str!("../../../tests/stat/chain.c");
+    let json = scratch().join("report.json");
+    let mut cmd = wide(&["--every", "0.2", "--json"]);
+    cmd.arg(&json).arg("--").arg(crate::support::program(source)).args(["3", "chain"]);
+    let mut running = start(cmd.stdin(std::process::Stdio::piped()));
+    let next = crate::support::line_of(source, "// NEXT");
+    let link = |lock: &str| format!("for of.{lock} (in program) at link_of (");
+    // Those inside, and what looks at them found, one report after the other.
+    until("both are told", || {
+        let text = running.errors_so_far();
+        let has = |line: &str, words: &[&str]| words.iter().all(|word| line.contains(word));
+        let end = "whose holder was asleep in read()";
+        let seen = |line: &str| {
+            has(line, &["threads waited for of.a (in program)", &link("b"), &link("c"), &next, end])
+        };
+        let inside = |line: &str| {
+            has(line, &["waits for of.a (in program)", &link("b"), &link("c"), ", whose holder thread "])
+                && line.ends_with("is asleep in read()")
+        };
+        text.lines().any(seen) && text.lines().any(inside)
+    });
+    assert!(running.errors_so_far().matches(", still running").count() > 1);
+    running.write_input(b"");
+    let output = running.finish(LIMIT);
+    expect_status(&output, 0);
+    let document = parsed(&json);
+    let class = |name: &str| list(&document, "classes").iter().find(|class| class["name"] == name).cloned();
+    let chain =
+        class("of.a (in program)").expect("waited for")["chain"].as_str().unwrap_or_default().to_owned();
+    assert!(chain.contains(&link("c")) && chain.ends_with("asleep in read()"), "{document:#}");
+    assert!(class("of.c (in program)").is_some_and(|class| class["chain"].is_null()), "{document:#}");
+    // The call to move is the last one's.
+    let blocked = &list(&document, "diagnosis")[0];
+    let text = blocked["text"].as_str().unwrap_or_default();
+    assert!(blocked["kind"] == "blocked" && text.contains(" waited for of."), "{document:#}");
+}
+
+#[test]
+fn a_launcher_that_clears_the_environment_is_told_what_to_do() {
+    let mut cmd = wide(&["--", "env", "-i", "cat"]);
+    let mut running = start(cmd.stdin(std::process::Stdio::piped()));
+    // It has to be there for long enough to be seen.
+    let child = only_child(running.id());
+    until("it is cat", || {
+        std::fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|name| name == "cat\n")
+    });
+    running.write_input(b"");
+    let output = running.finish(LIMIT);
+    expect_status(&output, 0);
+    panic!("{}", stderr(&output));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use poundlock_statfile::LockKind;
 
 use super::class::{Class, SiteFigures};
 use super::diagnosis::Finding;
+use super::holders;
 use super::names::{Names, StackId};
 use super::report::{RanOn, Report, ratio, several_processes, side};
 use super::threads;
@@ -202,6 +203,9 @@ impl Page {
         }
         let mut holders: Vec<_> = figures.holders.iter().filter(|(_, holder)| holder.caused_ns > 0).collect();
         holders.sort_by_key(|(place, holder)| (std::cmp::Reverse(holder.caused_ns), **place));
+        if let Some(chain) = holders::sentence(report, class) {
+            self.wrap("  ", &chain);
+        }
         if holders.is_empty() {
             return;
         }
