@@ -196,13 +196,19 @@ impl Figures {
 
     /// Says which programs of the command ran without our library, and what to do about that.
     fn remark_on_strangers(&self, ended: &Ended, sampled: Option<&Outcome>) {
-        let known = |pid| pid == ended.pid || self.unmeasured.contains(&pid);
         let mut names: BTreeMap<String, (u64, &str)> = BTreeMap::new();
-        let processes = sampled.map_or(&[][..], |sampled| &sampled.processes[..]);
-        for process in processes.iter().filter(|process| !process.measured && !known(process.pid)) {
-            // Before it has loaded anything, or between one program and the next, a process is a stranger to
-            // everybody.
-            if self.snapshots.iter().any(|snapshot| snapshot.pid == process.pid) || process.exe.is_empty() {
+        for process in sampled.map_or(&[][..], |sampled| &sampled.processes[..]) {
+            let was = |pid: u32| {
+                self.snapshots.iter().any(|snapshot| snapshot.pid == pid && snapshot.exe == process.exe)
+            };
+            // What has loaded the library may become a program that has not. A child that goes on in its
+            // parent's program and uses no lock leaves no file. Of the command itself it has been said.
+            let left_a_file = self.snapshots.iter().any(|snapshot| snapshot.pid == process.pid);
+            if process.exe.is_empty()
+                || self.unmeasured.contains(&process.pid)
+                || was(process.pid)
+                || (!left_a_file && (process.pid == ended.pid || was(process.parent)))
+            {
                 continue;
             }
             let name = if process.name.is_empty() { &process.exe } else { &process.name };

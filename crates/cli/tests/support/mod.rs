@@ -72,7 +72,7 @@ pub(crate) const PROLOGUE: &str =
 /// will have sleeps.
 macro_rules! await_sleep {
     () => {
-        include_str!("../../../../tests/stat/await_sleep.h")
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/stat/await_sleep.h"))
     };
 }
 pub(crate) use await_sleep;

@@ -75,7 +75,10 @@ impl Sampler {
 
     /// What is known so far.
     pub(crate) fn so_far(&self) -> Outcome {
-        outcome(&mut self.shared.state())
+        let mut state = self.shared.state();
+        // Which programs the processes are by now.
+        state.watch.discover(now());
+        outcome(&mut state)
     }
 
     /// Forgets what was found so far, and goes on.
