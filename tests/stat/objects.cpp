@@ -89,7 +89,7 @@ static void too_often(int thread)
 static void convoy(int)
 {
     static std::atomic<int> waits;
-    while (waits < (fine ? 60 : 1000)) waits += queue.take(fine ? 2000 : 0);
+    while (waits < (fine ? 60 : 3000)) waits += queue.take(fine ? 2000 : 0);
 }
 
 /* Reads note when they were. */

@@ -41,7 +41,7 @@ static const struct program {
     {"false_alarm_not", .locks = 1, .threads = 1, .turns = 200, .inside = 1000, .more = 1, .rest = VISIT},
     /* The kernel hands this mutex to the first of those that sleep for it. (The C library's others are free
        until a sleeper runs: if another thread comes first, which is chance, none waits.) */
-    {"convoy", INHERITING, .locks = 1, .threads = 4, .waits = 1000},
+    {"convoy", INHERITING, .locks = 1, .threads = 4, .waits = 3000},
     {"convoy_not", INHERITING, .locks = 1, .threads = 4, .inside = 2000, .waits = 60},
 };
 

@@ -124,9 +124,11 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
     let sum = |of: fn(&Figures) -> u64| sides().map(|side| of(&side.figures)).sum::<u64>();
     let caused = sum(caused_by);
     let held = sum(|side| side.waited_hold_ns).checked_div(sum(|side| side.waited_holds)).unwrap_or(0);
-    // A hold is not long for being ready without a CPU.
+    // A hold is not long for being ready without a CPU. Where too few looks tell, one of many that is long may
+    // have been.
     let of_a_hold = seen.of_a_hold();
     let net = |ns: u64| (ns as f64 * of_a_hold) as u64;
+    let held = if seen.is_known() { net(held) } else { held.min(typical(&figures.waited_hold_buckets)) };
     let without = if of_a_hold < 0.9 { " (but for what its holder lacked a CPU for)" } else { "" };
     if side(class.kind).is_some() {
         let count = |wanted: &str| -> u64 {
@@ -146,7 +148,7 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
         }
     }
     let sleeps = class.kind != LockKind::Spinlock;
-    if sleeps && ratio(figures.handover_ns, figures.wait_ns) >= MOST && net(held) < LONG_NS {
+    if sleeps && ratio(figures.handover_ns, figures.wait_ns) >= MOST && held < LONG_NS {
         let instead = match class.kind {
             LockKind::PriorityMutex => "without PTHREAD_PRIO_INHERIT",
             _ => "with a lock that is not handed to sleepers (poundlock stat --compare)",
@@ -160,7 +162,7 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
             )
         });
     }
-    if net(held) >= LONG_NS && ratio(caused, sum(|side| side.wait_ns)) >= MOST {
+    if held >= LONG_NS && ratio(caused, sum(|side| side.wait_ns)) >= MOST {
         let worst = sides().max_by_key(|side| caused_by(&side.figures)).unwrap_or(class);
         let waits = match chain.get(1) {
             Some(next) => format!(", waiting for {} in part", next.name),
@@ -170,7 +172,7 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
             format!(
                 "{costs}: its section is long, {}{without} on average of the {} that others waited for{waits}; do \
                  less in it{at}",
-                duration(net(held)),
+                duration(held),
                 counted(sum(|side| side.waited_holds), "hold")
             )
         });
@@ -186,6 +188,16 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
         });
     }
     None
+}
+
+/// What half of all are shorter than: the end of the bucket in which it lies.
+fn typical(buckets: &[u64]) -> u64 {
+    let half = buckets.iter().sum::<u64>().div_ceil(2);
+    let below = buckets.iter().scan(0, |sum, count| {
+        *sum += count;
+        Some(*sum)
+    });
+    2 << below.take_while(|&sum| sum < half).count().min(62)
 }
 
 /// How long others waited for its holders.

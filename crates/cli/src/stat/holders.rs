@@ -46,6 +46,11 @@ impl<'r> Seen<'r> {
         if seen.waiting.samples < LOOKS { Seen::default() } else { seen }
     }
 
+    /// Whether enough looks were had.
+    pub(super) fn is_known(&self) -> bool {
+        self.waiting.samples > 0
+    }
+
     /// The share of the wait for which the holder was ready without a CPU.
     pub(super) fn ready(&self) -> f64 {
         ratio(self.ready_ns, self.waiting.ns)
