@@ -2,8 +2,8 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-/* Waits until the thread whose id is there sleeps: seen so twice in a row, so that a sleep on the way to a lock is
-   not taken for the wait. */
+/* Waits until the thread whose id is there sleeps: seen so twice in a row, so that a sleep on the way to a lock
+   is not taken for the wait. */
 static void await_sleep(const int *of)
 {
     for (int seen = 0; seen < 2; usleep(1000)) {
