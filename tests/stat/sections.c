@@ -1,6 +1,6 @@
 /* Threads that take a lock, do something, give it back and do something else, over and over. A program is
-   named for what is wrong with it; its twin, `_not`, makes the same calls and has nothing of the sort. Work is
-   CPU time, in microseconds: no proportion changes on a machine with other things to do. */
+   named for what is wrong with it; its twin, `_not`, makes the same calls and has nothing of the sort. Work
+   is CPU time, in microseconds: no proportion changes on a machine with other things to do. */
 #include "work.h"
 
 enum lock { MUTEX, SPINLOCK, RWLOCK, INHERITING };

@@ -1,5 +1,5 @@
-//! `poundlock stat`: what it says is wrong with programs that have one thing wrong, two of each kind, and with
-//! their twins, which have not (`tests/stat`).
+//! `poundlock stat`: what it says is wrong with programs that have one thing wrong, two of each kind, and
+//! with their twins, which have not (`tests/stat`).
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
