@@ -1,4 +1,5 @@
-/* What the programs of this directory have in common: threads that begin together, and work that takes a CPU. */
+/* What the programs of this directory have in common: threads that begin together, and work that takes
+   CPU time.. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -29,9 +30,17 @@ static inline void run_threads(int threads, void (*work)(int))
     for (int i = 0; i < threads; i++) pthread_join(thread[i], NULL);
 }
 
-/* Uses a CPU: `turns` of a loop that no compiler takes away, about a nanosecond each. */
-static inline void compute(long turns)
+static inline long cpu_time(void)
 {
-    for (volatile long i = 0; i < turns; i++) {
-    }
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * 1000000000l + time.tv_nsec;
+}
+
+/* Uses a CPU for that time by the thread's own clock, which stands still while others have the CPU. */
+static inline void compute(long microseconds)
+{
+    if (microseconds)
+        for (long end = cpu_time() + microseconds * 1000; cpu_time() < end;) {
+        }
 }

@@ -8,6 +8,7 @@ mod diff;
 mod events;
 mod figures;
 mod file;
+mod holders;
 mod inside;
 mod json;
 mod members;

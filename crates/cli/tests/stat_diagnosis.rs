@@ -1,76 +1,110 @@
-//! `poundlock stat`: what it says is wrong with programs that have one thing wrong, and with their twins, which
-//! have not (`tests/stat`).
+//! `poundlock stat`: what it says is wrong with programs that have one thing wrong, two of each kind, and
+//! with their twins, which have not (`tests/stat`).
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{LIMIT, build, expect_status, list, poundlock, run_limited, scratch, stderr};
-use serde_json::Value;
+use crate::support::{LIMIT, build, expect_status, list, parsed, poundlock, run_limited, scratch, stderr};
 
-fn compiled(name: &str) -> (PathBuf, PathBuf) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/stat").join(format!("{name}.c"));
+/// The source of this name and its program, compiled.
+fn compiled(name: &str) -> (String, PathBuf) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/stat").join(name);
     let source = source.canonicalize().expect("the source is there");
-    let program = scratch().join(name);
-    build(
-        Command::new("cc").args(["-O1", "-g", "-Wall", "-Wextra", "-pthread"]).arg(&source),
-        &source,
-        &program,
-    );
-    (source, program)
+    let program = scratch().join("program");
+    let compiler = if name.ends_with(".c") { "cc" } else { "c++" };
+    let mut compile = Command::new(compiler);
+    build(compile.args(["-O1", "-g", "-Wall", "-Wextra", "-pthread"]).arg(&source), &source, &program);
+    (std::fs::read_to_string(source).expect("the source"), program)
 }
 
-/// The kinds of the findings, the line that the first one names, and the whole report.
+/// Leaves a command two CPUs: how many threads they are too few for is no matter of the machine then.
+fn on_two_cpus(cmd: &mut Command) {
+    // SAFETY: both calls are made between fork and exec with a set of the thread's own.
+    unsafe {
+        cmd.pre_exec(|| {
+            let size = size_of::<libc::cpu_set_t>();
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::sched_getaffinity(0, size, &raw mut set);
+            let (all, mut kept) = (set, 0);
+            for cpu in (0..8 * size).filter(|&cpu| libc::CPU_ISSET(cpu, &all)) {
+                kept += 1;
+                if kept > 2 {
+                    libc::CPU_CLR(cpu, &mut set);
+                }
+            }
+            libc::sched_setaffinity(0, size, &raw const set);
+            Ok(())
+        })
+    };
+}
+
+/// The kinds of the findings with the lines that they name, and the whole report.
 #[track_caller]
-fn findings(program: &Path) -> (Vec<String>, Vec<String>, String) {
+fn findings(program: &Path, which: &str, options: &[&str]) -> (Vec<(String, String)>, String) {
     let json = scratch().join("report.json");
     let mut cmd = poundlock();
-    cmd.env("COLUMNS", "400").args(["stat", "--json"]).arg(&json).arg("--").arg(program);
-    let output = run_limited(&mut cmd, LIMIT);
+    on_two_cpus(&mut cmd);
+    cmd.env("COLUMNS", "400").arg("stat").args(options).arg("--json").arg(&json).arg("--").arg(program);
+    let output = run_limited(cmd.arg(which), LIMIT);
     expect_status(&output, 0);
-    let document: Value =
-        serde_json::from_str(&std::fs::read_to_string(json).expect("the JSON is there")).expect("JSON");
+    let (document, report) = (parsed(&json), stderr(&output));
     let found = list(&document, "diagnosis");
     assert!(found.len() <= 3, "{document:#}");
-    let of = |key: &str| found.iter().map(|one| one[key].as_str().expect("a text").to_owned()).collect();
+    let text = |value: &serde_json::Value| value.as_str().expect("a text").to_owned();
     for finding in found {
-        assert!(stderr(&output).contains(finding["text"].as_str().expect("a text")), "{}", stderr(&output));
+        assert!(report.contains(&text(&finding["text"])), "{report}");
     }
-    (of("kind"), of("line"), stderr(&output))
+    (found.iter().map(|one| (text(&one["kind"]), text(&one["line"]))).collect(), report)
 }
 
-/// The program gets this finding, at the line that is marked if one is; the twin does not.
+/// The program gets the finding that it is named for, at a line that is marked with its name; the twin does
+/// not.
 #[track_caller]
-fn check(kind: &str) {
-    let (source, program) = compiled(kind);
-    let (kinds, lines, report) = findings(&program);
-    assert!(kinds.iter().any(|found| found == kind), "{kinds:?}\n{report}");
-    let text = std::fs::read_to_string(source).expect("the source");
-    if let Some(at) = text.lines().position(|line| line.contains("/* HERE */")) {
-        let place = kinds.iter().position(|found| found == kind).expect("it is there");
-        assert!(lines[place].contains(&format!("{kind}.c:{})", at + 1)), "{lines:?}\n{report}");
-    }
-    let (_, twin) = compiled(&format!("{kind}_not"));
-    let (kinds, _, report) = findings(&twin);
-    assert!(!kinds.iter().any(|found| found == kind), "{kinds:?}\n{report}");
+fn check(kind: &str, source: &str, which: &str, options: &[&str]) {
+    let (text, program) = compiled(source);
+    let (found, report) = findings(&program, which, options);
+    let finding = found.iter().find(|(found, _)| found == kind);
+    let (_, line) = finding.unwrap_or_else(|| panic!("{which} in {source}: {found:?}\n{report}"));
+    let marked: Vec<String> = (1..)
+        .zip(text.lines())
+        .filter(|(_, text)| {
+            text.rsplit_once("/* ").is_some_and(|(_, mark)| mark.split(' ').any(|word| word == which))
+        })
+        .map(|(number, _)| format!("{source}:{number})"))
+        .collect();
+    assert!(
+        marked.iter().any(|marked| line.contains(marked)) || marked.is_empty(),
+        "{line}: {marked:?}\n{report}"
+    );
+    let (found, report) = findings(&program, &format!("{which}_not"), options);
+    assert!(!found.iter().any(|(found, _)| found == kind), "{which}_not in {source}: {found:?}\n{report}");
 }
 
-macro_rules! kinds {
-    ($($kind:ident)*) => {$(
+macro_rules! programs {
+    ($($test:ident: $kind:literal $source:literal $which:literal $($option:literal)*;)*) => {$(
         #[test]
-        fn $kind() {
-            check(stringify!($kind));
+        fn $test() {
+            check($kind, $source, $which, &[$($option),*]);
         }
     )*};
 }
 
-kinds! { too_long too_often preempted blocked writing_readers storm }
-
-#[test]
-fn false_alarm() {
-    let (_, program) = compiled("false_alarm");
-    let (kinds, _, report) = findings(&program);
-    assert_eq!(kinds, ["false_alarm"], "{report}");
-    let (_, twin) = compiled("too_long");
-    let (kinds, _, report) = findings(&twin);
-    assert!(!kinds.iter().any(|found| found == "false_alarm"), "{report}");
+programs! {
+    too_long: "too_long" "sections.c" "too_long";
+    too_long_in_objects: "too_long" "objects.cpp" "too_long";
+    too_often: "too_often" "sections.c" "too_often";
+    too_often_in_a_pool: "too_often" "objects.cpp" "too_often";
+    preempted: "preempted" "sections.c" "preempted";
+    preempted_by_spinners: "preempted" "sections.c" "preempted_by_spinners";
+    blocked: "blocked" "sections.c" "blocked";
+    blocked_by_a_request: "blocked" "sections.c" "blocked_by_request";
+    convoy_in_the_kernel: "convoy" "sections.c" "convoy";
+    convoy_of_a_lock_that_is_handed_over: "convoy" "objects.cpp" "convoy" "--lock" "handoff";
+    writing_readers: "writing_readers" "sections.c" "writing_readers";
+    writing_readers_of_an_object: "writing_readers" "objects.cpp" "writing_readers";
+    storm: "storm" "storm.c" "storm";
+    storm_in_a_ring: "storm" "objects.cpp" "storm";
+    false_alarm: "false_alarm" "sections.c" "false_alarm";
+    false_alarm_between_two: "false_alarm" "objects.cpp" "false_alarm";
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use crate::support::{
-    LIMIT, compile_c, compile_cpp, expect_status, list, number, poundlock, run_limited, scratch, stderr,
+    LIMIT, await_sleep, compile_c, compile_cpp, expect_status, list, number, parsed, poundlock, run_limited,
+    scratch, stderr,
 };
 use serde_json::Value;
 
@@ -17,14 +18,12 @@ const LOCKS: [&str; 5] = ["poundlock", "any-negative", "baseline", "handoff", "g
 ///
 /// Its first argument tells how to end: with an exit status, or by that signal if it is negative. With a
 /// second one it first says so and waits for a signal.
-const PROGRAM: &str = r#"
+const PROGRAM: &str = concat!(
+    await_sleep!(),
+    r#"
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 static pthread_mutex_t static_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct { int id; union { struct { int n; pthread_mutex_t lock; }; char bytes[64]; } part[2][3]; } parts;
@@ -59,16 +58,6 @@ static void *waiter(void *unused) {
     return unused;
 }
 
-static int sleeps(int tid) {
-    char name[64], text[512] = "";
-    snprintf(name, sizeof name, "/proc/self/task/%d/stat", tid);
-    FILE *file = fopen(name, "r");
-    if (!file) return 0;
-    char *end = fgets(text, sizeof text, file) ? strrchr(text, ')') : NULL;
-    fclose(file);
-    return end && end[2] == 'S';
-}
-
 int main(int argc, char **argv) {
     pthread_t thread[4];
     make_heap_lock();
@@ -79,11 +68,7 @@ int main(int argc, char **argv) {
 
     pthread_mutex_lock(&static_lock);
     pthread_create(&thread[0], NULL, waiter, NULL);
-    /* Twice in a row, so that a sleep on the way to the lock is not taken for the wait. */
-    for (int seen = 0; seen < 2; usleep(1000)) {
-        int tid = __atomic_load_n(&waiter_tid, __ATOMIC_SEQ_CST);
-        seen = tid && sleeps(tid) ? seen + 1 : 0;
-    }
+    await_sleep(&waiter_tid);
     pthread_mutex_unlock(&static_lock);
     pthread_join(thread[0], NULL);
 
@@ -98,7 +83,8 @@ int main(int argc, char **argv) {
     if (end < 0) raise(-end);
     return end;
 }
-"#;
+"#
+);
 
 /// Acquisitions of `static_lock`: the four threads', main's and the waiter's.
 const STATIC_ACQUISITIONS: u64 = 4 * 1000 + 2;
@@ -107,11 +93,6 @@ const HEAP_ACQUISITIONS: u64 = 4 * 500;
 fn line_of(mark: &str) -> String {
     let line = PROGRAM.lines().position(|line| line.contains(mark)).expect("the program has the mark") + 1;
     format!("program.c:{line})")
-}
-
-fn parsed(path: &Path) -> Value {
-    let text = std::fs::read_to_string(path).expect("the JSON is there");
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -314,14 +295,11 @@ fn every_figure_of_a_known_program_is_right() {
 
 #[test]
 fn a_lock_inside_templates_is_shown_at_the_programs_own_line() {
-    let source = r#"
-        #include <atomic>
-        #include <cstdio>
-        #include <cstring>
+    let source = concat!(
+        await_sleep!(),
+        r#"
         #include <mutex>
         #include <thread>
-        #include <sys/syscall.h>
-        #include <unistd.h>
         namespace app {
         template <class T> struct Store {
             T value;
@@ -333,24 +311,16 @@ fn a_lock_inside_templates_is_shown_at_the_programs_own_line() {
         };
         Store<long> stores[4];
         }
-        static std::atomic<int> tid;
-        static bool sleeps(int tid) {
-            char name[64], text[512] = "";
-            snprintf(name, sizeof name, "/proc/self/task/%d/stat", tid);
-            FILE *file = fopen(name, "r");
-            if (!file) return false;
-            char *end = fgets(text, sizeof text, file) ? strrchr(text, ')') : nullptr;
-            fclose(file);
-            return end && end[2] == 'S';
-        }
+        static int tid;
         int main() {
             app::stores[2].lock.lock();
-            std::thread waiter([] { tid = syscall(SYS_gettid); app::stores[2].put(1); });
-            for (int seen = 0; seen < 2; usleep(1000)) seen = tid && sleeps(tid) ? seen + 1 : 0;
+            std::thread waiter([] { __atomic_store_n(&tid, syscall(SYS_gettid), __ATOMIC_SEQ_CST); app::stores[2].put(1); });
+            await_sleep(&tid);
             app::stores[2].lock.unlock();
             waiter.join();
         }
-    "#;
+    "#
+    );
     let line = source.lines().position(|line| line.contains("// WAIT")).expect("marked") + 1;
     let (table, document) = stat(&[], &compile_cpp(source, &[]));
     let lock = only(&document, "app::stores[2].lock", variable_is("app::stores[2].lock"));
@@ -957,13 +927,12 @@ fn locks_of_unknown_origin_are_known_by_the_lines_that_take_them() {
 
 #[test]
 fn members_of_objects_are_known_by_their_classes() {
-    let source = r#"
+    let source = concat!(
+        await_sleep!(),
+        r#"
         #include <atomic>
         #include <mutex>
         #include <thread>
-        #include <sys/syscall.h>
-        #include <unistd.h>
-        WAITING
         namespace app {
         class Session {
             int count = 0;
@@ -983,18 +952,20 @@ fn members_of_objects_are_known_by_their_classes() {
         int main() {
             for (int i = 0; i < 3; i++) {
                 app::Session *session = new app::Session;
-                std::atomic<int> done(0), tid(0), holds(0);
+                std::atomic<int> done(0), holds(0);
+                int tid = 0;
                 std::thread holder([&] { session->hold(holds, done); });
                 while (!holds) usleep(1000);
-                std::thread waiter([&] { tid = syscall(SYS_gettid); session->add(); });
-                for (int seen = 0; seen < 2; usleep(1000)) seen = tid && sleeps(tid) ? seen + 1 : 0;
+                std::thread waiter([&] { __atomic_store_n(&tid, syscall(SYS_gettid), __ATOMIC_SEQ_CST); session->add(); });
+                await_sleep(&tid);
                 done = 1;
                 waiter.join();
                 holder.join();
             }
         }
-    "#;
-    let (_, document) = classes(&[], &compile_cpp(&source.replace("WAITING", SLEEPS), &[]));
+    "#
+    );
+    let (_, document) = classes(&[], &compile_cpp(source, &[]));
     let locks = class(&document, |name| name == "app::Session::lock");
     assert_eq!((text(locks, "origin"), number(locks, "locks")), ("member", 3), "{locks:#}");
     assert!(text(locks, "created_at").starts_with("taken in app::Session::"), "{locks:#}");

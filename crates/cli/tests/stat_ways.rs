@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::{
-    LIMIT, compile_c, expect_status, list, number, poundlock, run_limited, scratch, start, stderr, stdout,
-    until,
+    LIMIT, await_sleep, compile_c, expect_status, list, number, parsed, poundlock, run_limited, scratch,
+    start, stderr, stdout, until,
 };
 use serde_json::Value;
 
@@ -16,35 +16,16 @@ use serde_json::Value;
 /// * `deadlock`: main waits for a lock of the waiter's.
 ///
 /// The second says how often `warm` is taken before, and then, after a line of input, how often again.
-const PROGRAM: &str = r#"
+const PROGRAM: &str = concat!(
+    await_sleep!(),
+    r#"
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t other = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t warm = PTHREAD_MUTEX_INITIALIZER;
 static int waiter_tid, main_tid;
-
-static int sleeps(int tid) {
-    char name[64], text[512] = "";
-    snprintf(name, sizeof name, "/proc/self/task/%d/stat", tid);
-    FILE *file = fopen(name, "r");
-    if (!file) return 0;
-    char *end = fgets(text, sizeof text, file) ? strrchr(text, ')') : NULL;
-    fclose(file);
-    return end && end[2] == 'S';
-}
-
-static void await_sleep(int *of) {
-    for (int seen = 0; seen < 2; usleep(1000)) {
-        int tid = __atomic_load_n(of, __ATOMIC_SEQ_CST);
-        seen = tid && sleeps(tid) ? seen + 1 : 0;
-    }
-}
 
 static void use(int times) {
     while (times--) {
@@ -86,7 +67,8 @@ int main(int argc, char **argv) {
     pthread_join(thread, NULL);
     return 0;
 }
-"#;
+"#
+);
 
 fn line_of(mark: &str) -> String {
     let at = PROGRAM.lines().position(|line| line.contains(mark)).expect("marked") + 1;
@@ -98,11 +80,6 @@ fn wide(arguments: &[&str]) -> Command {
     let mut cmd = poundlock();
     cmd.env("COLUMNS", "400").arg("stat").args(arguments);
     cmd
-}
-
-fn parsed(path: &Path) -> Value {
-    let text = std::fs::read_to_string(path).expect("it is there");
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 /// The process that a `stat` has started.
@@ -306,6 +283,77 @@ fn a_running_program_is_reported_on_when_asked() {
     let wait = wait.unwrap_or_else(|| panic!("{text}"));
     assert_eq!(wait["waits_for"]["lock"], "lock (in program)");
     assert!(wait["waits_for"]["at"].as_str().is_some_and(|at| at.contains(&line_of("/* WAIT */"))), "{wait}");
+}
+
+#[test]
+fn a_chain_of_holders_is_told_to_its_end() {
+    let source = include_str!("../../../tests/stat/chain.c");
+    let json = scratch().join("report.json");
+    let mut cmd = wide(&["--every", "0.2", "--json"]);
+    cmd.env("COLUMNS", "2000");
+    cmd.arg(&json).arg("--").arg(crate::support::program(source)).args(["3", "chain"]);
+    let mut running = start(cmd.stdin(std::process::Stdio::piped()));
+    let next = crate::support::line_of(source, "// NEXT");
+    let link = |lock: &str| format!("for of.{lock} (in program) at link_of (");
+    // Those inside, and what looks at them found, one report after the other.
+    until("both are told", || {
+        let text = running.errors_so_far();
+        let has = |line: &str, words: &[&str]| words.iter().all(|word| line.contains(word));
+        let end = "whose holder was asleep in read()";
+        let seen = |line: &str| {
+            has(line, &["threads waited for of.a (in program)", &link("b"), &link("c"), &next, end])
+        };
+        let inside = |line: &str| {
+            has(line, &["waits for of.a (in program)", &link("b"), &link("c"), ", whose holder thread "])
+                && line.ends_with("is asleep in read()")
+        };
+        let reports = text.matches(", still running").count();
+        reports > 1 && text.lines().any(seen) && text.lines().any(inside)
+    });
+    running.write_input(b"");
+    let output = running.finish(LIMIT);
+    expect_status(&output, 0);
+    let document = parsed(&json);
+    let class = |name: &str| list(&document, "classes").iter().find(|class| class["name"] == name).cloned();
+    let chain =
+        class("of.a (in program)").expect("waited for")["chain"].as_str().unwrap_or_default().to_owned();
+    assert!(chain.contains(&link("c")) && chain.ends_with("asleep in read()"), "{document:#}");
+    assert!(class("of.c (in program)").is_some_and(|class| class["chain"].is_null()), "{document:#}");
+    // The call to move is the last one's.
+    let of_first =
+        |finding: &&Value| finding["text"].as_str().is_some_and(|text| text.contains(" lost for of.a "));
+    let blocked = list(&document, "diagnosis").iter().find(of_first).expect("one of the three");
+    let text = blocked["text"].as_str().unwrap_or_default();
+    assert!(blocked["kind"] == "blocked" && text.contains(", whose holder waited for of.c "), "{document:#}");
+}
+
+#[test]
+fn a_launcher_that_clears_the_environment_is_told_what_to_do() {
+    for (script, cleared) in [
+        ("exec env -i cat", true),
+        ("env -i cat; exit 0", true),
+        ("exec env cat", false),
+        // A part of the shell itself.
+        ("(read line); exit 0", false),
+    ] {
+        let mut cmd = wide(&["--every", "0.1", "--", "sh", "-c", script]);
+        let mut running = start(cmd.stdin(std::process::Stdio::piped()));
+        // Then the sampler has seen it as what it became.
+        running.wait_for_error("asleep in read", LIMIT);
+        running.write_input(b"");
+        let output = running.finish(LIMIT);
+        expect_status(&output, 0);
+        let text = stderr(&output);
+        let said =
+            text.lines().find(|line| line.contains("was started without our library")).unwrap_or_default();
+        assert_eq!(
+            said.contains(": cat was started")
+                && said.contains("run `poundlock stat` behind whatever cleared it"),
+            cleared,
+            "{script}: {text}"
+        );
+        assert!(cleared || said.is_empty(), "{script}: {text}");
+    }
 }
 
 #[test]

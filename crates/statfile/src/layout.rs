@@ -36,7 +36,7 @@
 //! * ONE-WRITER. Records, their directories, chunks and sites are written only by the thread that holds the
 //!   record (state [`HELD`]); no read-modify-write is needed. Handing a record on synchronises through the
 //!   free list. Counters in a record are sums over all threads that ever held it and only grow (but for
-//!   RECYCLE).
+//!   RECYCLE). A reader may set maxima to 0, so that they are those from then on.
 //! * NULL-CHUNK. A directory entry of 0 means "no chunk yet" and points at page 0, whose words at the place
 //!   of the tag are zero for ever; no tag is zero. So the fast path needs no test for 0, and never writes to
 //!   page 0.

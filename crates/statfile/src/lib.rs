@@ -13,7 +13,7 @@ mod snapshot;
 pub mod writer;
 
 pub use live::{Live, LiveHold, LiveLock, LiveThread, LiveWait};
-pub use reader::{Locks, read, read_apart};
+pub use reader::{Locks, forget_longest, read, read_apart};
 pub use snapshot::{
     ArrayEnd, ArrayStats, Durations, Error, EventCount, Hold, HoldNow, Holder, LockKind, LockStats, Module,
     Site, Snapshot, ThreadStats, WaitNow,

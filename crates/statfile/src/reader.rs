@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::mem::{offset_of, size_of};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -43,6 +43,27 @@ pub fn read(path: &Path, now_ns: u64) -> Result<Snapshot, Error> {
 /// As [`read`].
 pub fn read_apart(path: &Path, now_ns: u64) -> Result<(Snapshot, Locks), Error> {
     Reader::open(path)?.snapshot(now_ns)
+}
+
+/// Begins the longest waits and holds anew, by lock and place, of a process that goes on: whoever reads the file
+/// later has those that ended since. Their writer keeps the larger of two values, and nothing else is written
+/// here, so that at worst one that ends just now is lost.
+///
+/// # Errors
+/// As [`read`]; if the file cannot be written.
+pub fn forget_longest(path: &Path) -> Result<(), Error> {
+    // Not what somebody put in its place: the directory may be everybody's.
+    let file = File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
+    let reader = Reader::of(file)?;
+    let mut sums = reader.lock_table()?;
+    sums.longest = Some(Vec::new());
+    reader.records(&mut sums);
+    let cell =
+        |&(_, cell): &(u32, u32)| u64::from(cell) * layout::SITE_SIZE + offset_of!(SiteCell, max) as u64;
+    for at in sums.cells.iter().map(cell).chain(sums.longest.into_iter().flatten()) {
+        reader.file.write_all_at(&0_u64.to_ne_bytes(), at)?;
+    }
+    Ok(())
 }
 
 /// The locks of a file.
@@ -248,6 +269,8 @@ struct Sums {
     recycled: Sum,
     threads: Vec<Thread>,
     dropped_waits: u64,
+    /// Where in the file the longest holds are, if that is wanted.
+    longest: Option<Vec<u64>>,
     /// Pages already counted: a damaged file may name one twice.
     seen: HashSet<u64>,
     events: Vec<EventCount>,
@@ -306,7 +329,10 @@ struct Reader {
 
 impl Reader {
     fn open(path: &Path) -> Result<Reader, Error> {
-        let file = File::open(path)?;
+        Reader::of(File::open(path)?)
+    }
+
+    fn of(file: File) -> Result<Reader, Error> {
         let mut reader =
             Reader { file, header: Block(Vec::new()), size: layout::HEADER_OFFSET + layout::HEADER_SIZE };
         let first = reader.block(0, PAGE).ok_or(Error::NotAStatFile)?;
@@ -511,6 +537,7 @@ impl Reader {
             others: Vec::new(),
             threads: Vec::new(),
             dropped_waits: 0,
+            longest: None,
             seen: HashSet::new(),
             events: Vec::new(),
             durations: Vec::new(),
@@ -569,6 +596,10 @@ impl Reader {
             let Some(chunk) = self.block(page, layout::CHUNK_PAGES * PAGE) else { continue };
             for at in (0..PAGE as usize).step_by(size_of::<Entry>()) {
                 let tag = chunk.u64(at + offset_of!(Entry, tag));
+                let is_acquired = sums.lock(tag).is_some_and(|lock| lock.kind.is_acquired());
+                if let Some(longest) = sums.longest.as_mut().filter(|_| is_acquired) {
+                    longest.push(page + PAGE + (at + offset_of!(Holds, max)) as u64);
+                }
                 match sums.lock(tag) {
                     Some(lock) => {
                         lock.sum.add(&chunk, at, at + PAGE as usize);

@@ -94,7 +94,7 @@ impl Figures {
         }
     }
 
-    /// Takes away what was there before. Maxima stay: what the longest was since then is not known.
+    /// Takes away what was there before. Maxima stay: they began anew then (`forget_longest`).
     pub(super) fn take_away(&mut self, before: &Figures) {
         let (locks, waited) = (self.locks, self.waited_locks);
         each_sum!(self, before, u64::saturating_sub);

@@ -14,14 +14,13 @@
 //! One finding about a class: the first that applies, in the order of what explains most. A share of the
 //! waiting below [`MOST`] explains nothing.
 
-use std::collections::BTreeMap;
-
 use poundlock_statfile::LockKind;
 use serde::Serialize;
 
-use super::class::Class;
+use super::class::{Class, Figures};
+use super::holders::{SEEN, Seen, chain, sleeping, waits_at};
 use super::report::{Report, ratio, side};
-use super::sampler::{Estimate, Sleep};
+use super::sampler::Sleep;
 use super::text::{duration, percent};
 use crate::output::counted;
 
@@ -31,9 +30,6 @@ const SHOWN: usize = 3;
 const WORTH: f64 = 0.05;
 /// An explanation explains at least this share of the waiting.
 const MOST: f64 = 0.4;
-/// A state of holders is worth a word from this share on, if enough looks say so.
-const SEEN: f64 = 0.3;
-const LOOKS: u64 = 10;
 /// By this factor the threads that want a CPU outnumber the CPUs.
 const CROWD: f64 = 1.25;
 /// Sections from this on are long: a sleep and a wake-up take less than a tenth of it.
@@ -71,142 +67,151 @@ pub(super) fn of(report: &Report) -> Vec<Finding> {
     findings
 }
 
-/// What the holders of a class did while others waited, as far as looks tell. Of a holder that waits itself it is
-/// the one at the end of the chain that counts.
-#[derive(Default)]
-struct Seen<'r> {
-    waiting: Estimate,
-    /// Ready without a CPU.
-    ready_ns: u64,
-    asleep: BTreeMap<&'r Sleep, u64>,
-}
-
-impl<'r> Seen<'r> {
-    fn of(report: &'r Report, class: &Class) -> Self {
-        let mut seen = Seen::default();
-        let locks = report.sampled.as_ref().map_or(&[][..], |sampled| &sampled.locks[..]);
-        for lock in locks.iter().filter(|lock| class.addresses.contains(&(lock.pid, lock.address))) {
-            seen.waiting.ns += lock.waiting.ns;
-            seen.waiting.samples += lock.waiting.samples;
-            seen.ready_ns += lock.end.ready.ns;
-            for (what, sum) in &lock.end.asleep {
-                *seen.asleep.entry(what).or_default() += sum.ns;
-            }
-        }
-        seen
-    }
-}
-
 fn lock(report: &Report, class: &Class) -> Option<Finding> {
     let figures = &class.figures;
     let lost = report.share(figures);
+    // Of the two sides of a readers-writer lock it is said of the one that lost more.
+    let is_other = |other: &&Class| {
+        side(class.kind).is_some()
+            && side(other.kind).is_some()
+            && other.kind != class.kind
+            && other.name == class.name
+    };
+    let other = report.locks().find(is_other);
+    if other.is_some_and(|other| other.figures.wait_ns > figures.wait_ns) {
+        return None;
+    }
     let name = match side(class.kind) {
         Some(side) => format!("the {side} of {}", class.name),
         None => class.name.clone(),
     };
-    let line = line(report, class);
-    let at = if line.is_empty() { String::new() } else { format!(" at {line}") };
-    let finding =
-        |kind: &'static str, text: String| Some(Finding { kind, text, line: line.clone(), share: lost });
+    let chain = chain(report, class);
+    let last = chain[chain.len() - 1];
+    let finding = |kind: &'static str, of: &Class, text: &dyn Fn(&str) -> String| {
+        let line = line(report, of);
+        let at = if line.is_empty() { String::new() } else { format!(" at {line}") };
+        Some(Finding { kind, text: text(&at), line, share: lost })
+    };
     let costs = format!("{} of the time is lost for {name}", percent(lost));
+    // Of a chain of holders it is the last one that the others wait for.
+    let holder = chain[1..].iter().fold("its holder".to_owned(), |text, class| {
+        format!("{text} waited for {}, whose holder", class.name)
+    });
     let seen = Seen::of(report, class);
-    let known = seen.waiting.samples >= LOOKS;
-    let share = |ns: u64| ratio(ns, seen.waiting.ns);
-    let ready = if known { share(seen.ready_ns) } else { 0.0 };
-    if known {
-        // Ready for want of a CPU that other programs have is not this one's doing.
-        if ready >= SEEN && crowded(report) {
-            return finding(
-                "preempted",
-                format!(
-                    "{costs}: for {} of the wait its holder was ready without a CPU; more threads run than there \
-                     are CPUs, so start fewer or keep the section{at} short",
-                    percent(ready)
-                ),
-            );
-        }
-        let calls = seen.asleep.iter().filter(|(what, _)| {
-            matches!(what, Sleep::Call(_) | Sleep::OutsideCalls | Sleep::Hidden | Sleep::Futex)
+    let crowded = crowded(report, class.kind);
+    // Ready for want of a CPU that other programs have is not this one's doing.
+    if crowded && seen.ready() >= SEEN {
+        return finding("preempted", last, &|at| {
+            format!(
+                "{costs}: for {} of the wait {holder} was ready without a CPU; more threads run than there are \
+                 CPUs, so start fewer or keep the section{at} short",
+                percent(seen.ready())
+            )
         });
-        if let Some((what, &ns)) = calls.max_by_key(|(_, ns)| **ns)
-            && share(ns) >= SEEN
-        {
-            let call = match what {
-                Sleep::Call(name) => format!("in {name}()"),
-                _ => "in a system call".to_owned(),
-            };
-            return finding(
-                "blocked",
-                format!(
-                    "{costs}: for {} of the wait its holder slept {call}; move the call out of the section{at}",
-                    percent(share(ns))
-                ),
-            );
-        }
     }
-    // Holds that somebody waited for: how long they are, and how much of the waiting they account for.
-    let caused: u64 = figures.holders.values().map(|holder| holder.caused_ns).sum();
-    let held = figures.waited_hold_ns.checked_div(figures.waited_holds).unwrap_or(0);
-    if class.kind == LockKind::RwReaders || class.kind == LockKind::RwWriters {
-        let of = |kind| report.locks().find(|other| other.kind == kind && other.name == class.name);
-        let (readers, writers) = (of(LockKind::RwReaders), of(LockKind::RwWriters));
-        let count = |class: Option<&Class>| class.map_or(0, |class| class.figures.acquisitions);
-        let (reads, writes) = (count(readers), count(writers));
+    if let Some((what, share)) = seen.sleep(!crowded).filter(|(_, share)| *share >= SEEN) {
+        return finding("blocked", last, &|at| {
+            format!(
+                "{costs}: for {} of the wait {holder} was {}; move the call out of the section{at}",
+                percent(share),
+                sleeping(what)
+            )
+        });
+    }
+    // Holds that somebody waited for: how long they are, and how much of the waiting they account for. Writers
+    // wait for readers as well.
+    let sides = || [class].into_iter().chain(other);
+    let sum = |of: fn(&Figures) -> u64| sides().map(|side| of(&side.figures)).sum::<u64>();
+    let caused = sum(caused_by);
+    let held = sum(|side| side.waited_hold_ns).checked_div(sum(|side| side.waited_holds)).unwrap_or(0);
+    // A hold is not long for being ready without a CPU. Where too few looks tell, one of many that is long may
+    // have been.
+    let of_a_hold = seen.of_a_hold();
+    let net = |ns: u64| (ns as f64 * of_a_hold) as u64;
+    let held = if seen.is_known() { net(held) } else { held.min(typical(&figures.waited_hold_buckets)) };
+    let without = if of_a_hold < 0.9 { " (but for what its holder lacked a CPU for)" } else { "" };
+    if side(class.kind).is_some() {
+        let count = |wanted: &str| -> u64 {
+            let sides = sides().filter(|class| side(class.kind) == Some(wanted));
+            sides.map(|class| class.figures.acquisitions).sum()
+        };
+        let (reads, writes) = (count("readers"), count("writers"));
         // With one writer in five the lock has no time in which readers are alone.
         if writes > 0 && reads < 5 * writes {
-            return finding(
-                "writing_readers",
+            return finding("writing_readers", class, &|at| {
                 format!(
-                    "{costs}: {} of {} acquisitions write, so that readers are seldom alone; a mutex costs less, or \
-                     let readers{at} read only",
-                    writes,
+                    "{costs}: {writes} of {} acquisitions write, so that readers are seldom alone; a mutex costs \
+                     less, or let readers{at} read only",
                     reads + writes
-                ),
-            );
+                )
+            });
         }
     }
     let sleeps = class.kind != LockKind::Spinlock;
     if sleeps && ratio(figures.handover_ns, figures.wait_ns) >= MOST && held < LONG_NS {
-        return finding(
-            "convoy",
+        let instead = match class.kind {
+            LockKind::PriorityMutex => "without PTHREAD_PRIO_INHERIT",
+            _ => "with a lock that is not handed to sleepers (poundlock stat --compare)",
+        };
+        return finding("convoy", class, &|at| {
             format!(
                 "{costs}: for {} of the wait nobody had it, it was on its way to a thread that slept; each of {} \
-                 woke one up: take it less often{at}, or run it on a lock that is not handed to sleepers \
-                 (poundlock stat --compare)",
+                 woke one up: take it less often{at}, or try {instead}",
                 percent(ratio(figures.handover_ns, figures.wait_ns)),
                 counted(figures.contended, "wait")
-            ),
-        );
+            )
+        });
     }
-    // A hold is not long for being ready without a CPU.
-    if held >= LONG_NS && ratio(caused, figures.wait_ns) - ready >= MOST {
-        return finding(
-            "too_long",
+    if held >= LONG_NS && ratio(caused, sum(|side| side.wait_ns)) >= MOST {
+        let worst = sides().max_by_key(|side| caused_by(&side.figures)).unwrap_or(class);
+        let waits = match chain.get(1) {
+            Some(next) => format!(", waiting for {} in part", next.name),
+            None => String::new(),
+        };
+        return finding("too_long", worst, &|at| {
             format!(
-                "{costs}: its section is long, {} on average of the {} that others waited for; do less in it{at}",
+                "{costs}: its section is long, {}{without} on average of the {} that others waited for{waits}; do \
+                 less in it{at}",
                 duration(held),
-                counted(figures.waited_holds, "hold")
-            ),
-        );
+                counted(sum(|side| side.waited_holds), "hold")
+            )
+        });
     }
     if figures.contended > 0 {
         let mean = figures.hold_ns.checked_div(figures.acquisitions).unwrap_or(0);
-        return finding(
-            "too_often",
+        return finding("too_often", class, &|at| {
             format!(
-                "{costs}: it is held for {} only, but {}; take it less often{at}, or split it",
-                duration(mean),
+                "{costs}: it is held for {}{without} only, but {}; take it less often{at}, or split it",
+                duration(net(mean)),
                 counted(figures.acquisitions, "time")
-            ),
-        );
+            )
+        });
     }
     None
 }
 
-/// Whether more threads of the program want a CPU than there are.
-fn crowded(report: &Report) -> bool {
+/// What half of all are shorter than: the end of the bucket in which it lies.
+fn typical(buckets: &[u64]) -> u64 {
+    let half = buckets.iter().sum::<u64>().div_ceil(2);
+    let below = buckets.iter().scan(0, |sum, count| {
+        *sum += count;
+        Some(*sum)
+    });
+    2 << below.take_while(|&sum| sum < half).count().min(62)
+}
+
+/// How long others waited for its holders.
+fn caused_by(figures: &Figures) -> u64 {
+    figures.holders.values().map(|holder| holder.caused_ns).sum()
+}
+
+/// Whether more threads of the program want a CPU than there are. Those that wait for a lock do so if they
+/// spin all the while; else they want one only to see whether they have it.
+fn crowded(report: &Report, kind: LockKind) -> bool {
     let Some(sampled) = &report.sampled else { return false };
-    let wanting = sampled.total.running_ns.saturating_add(sampled.total.ready_ns.unwrap_or(0));
+    let times = &sampled.total;
+    let waiting = if kind == LockKind::Spinlock { 0 } else { times.spinning.ns };
+    let wanting = times.running_ns.saturating_add(times.ready_ns.unwrap_or(0)).saturating_sub(waiting);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     ratio(wanting, sampled.watched_ns) > cpus as f64 * CROWD
 }
@@ -259,19 +264,8 @@ fn false_alarm(report: &Report) -> Option<Finding> {
         let mut parts = vec![("running".to_owned(), times.running_ns)];
         parts.extend(times.ready_ns.map(|ns| ("ready without a CPU".to_owned(), ns)));
         // Threads that wait for a request are not kept from anything.
-        parts.extend(times.asleep.iter().filter(|(what, _)| !what.is_for_events()).map(|(what, sum)| {
-            let words = match what {
-                Sleep::Call(name) => format!("asleep in {name}()"),
-                Sleep::Condition => "waiting for condition variables".to_owned(),
-                Sleep::Barrier => "waiting at barriers".to_owned(),
-                Sleep::Semaphore => "waiting for semaphores".to_owned(),
-                Sleep::Join => "waiting for threads to end".to_owned(),
-                Sleep::Futex => "waiting in futexes that are not counted".to_owned(),
-                Sleep::Lock => "waiting for locks".to_owned(),
-                Sleep::OutsideCalls | Sleep::Hidden => "asleep".to_owned(),
-            };
-            (words + &longest(report, what), sum.ns)
-        }));
+        let asleep = times.asleep.iter().filter(|(what, _)| !what.is_for_events());
+        parts.extend(asleep.map(|(what, sum)| (sleeping(what) + &longest(report, what), sum.ns)));
         let (what, ns) = parts.into_iter().max_by_key(|(_, ns)| *ns)?;
         let share = percent(ratio(ns, times.busy_ns()).min(1.0));
         Some(format!("; most of it ({share}) they were {what}"))
@@ -311,15 +305,10 @@ fn longest(report: &Report, what: &Sleep) -> String {
 /// The line to change: where the holders took the lock for whom others waited longest; else where threads
 /// waited.
 fn line(report: &Report, class: &Class) -> String {
-    let figures = &class.figures;
-    let holders = figures.holders.iter().filter(|(_, holder)| holder.caused_ns > 0);
-    let worst = holders.max_by_key(|(_, holder)| holder.caused_ns);
-    let held = worst.and_then(|((acquired, released), _)| {
+    let causes = report.causes(class);
+    let held = causes.holders.first().and_then(|((acquired, released), _)| {
         report.names.line_of_holder(*acquired, *released).map(|(_, id)| id)
     });
-    let waited = || {
-        let longest = figures.sites.iter().max_by_key(|(_, site)| site.wait_ns);
-        longest.and_then(|(&stack, _)| report.names.line_of(stack))
-    };
-    held.or_else(waited).map(|id| report.names.text(id).to_owned()).unwrap_or_default()
+    let held = held.map(|id| report.names.text(id));
+    held.or_else(|| waits_at(report, class)).unwrap_or_default().to_owned()
 }

@@ -77,6 +77,36 @@ pub(super) fn directory() -> Result<tempfile::TempDir, Failure> {
     })
 }
 
+/// The files of the processes, and their lengths.
+fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) => {
+            say(format_args!("{}: {}", dir.display(), reason(&error)));
+            return Vec::new();
+        }
+    };
+    // Others may have put something here: a pipe, say, would keep us waiting.
+    let file = |entry: std::fs::DirEntry| {
+        let of_ours = entry.file_name().as_bytes().ends_with(b".stat") && entry.file_type().ok()?.is_file();
+        of_ours.then(|| (entry.path(), entry.metadata().map_or(0, |metadata| metadata.len())))
+    };
+    entries.flatten().filter_map(file).collect()
+}
+
+/// Has the longest waits and holds begin anew.
+pub(super) fn forget_longest(dir: &Path) {
+    for (path, _) in files(dir) {
+        match poundlock_statfile::forget_longest(&path) {
+            Ok(()) | Err(poundlock_statfile::Error::NotAStatFile) => {}
+            Err(error) => {
+                let name = path.file_stem().unwrap_or_default().display();
+                say(format_args!("the longest waits of process {name} are those since its start: {error}"));
+            }
+        }
+    }
+}
+
 /// What the processes left.
 #[derive(Default)]
 pub(super) struct Figures {
@@ -92,27 +122,13 @@ impl Figures {
     pub(super) fn read(dir: &Path, now_ns: u64) -> Figures {
         let mut figures = Figures::default();
         let mut read = Vec::new();
-        let entries = match std::fs::read_dir(dir) {
-            Ok(entries) => entries,
-            Err(error) => {
-                say(format_args!("{}: {}", dir.display(), reason(&error)));
-                return figures;
-            }
-        };
-        for entry in entries.flatten() {
-            let path = entry.path();
-            // Others may have put something here: a pipe, say, would keep us waiting.
-            let is_file = entry.file_type().is_ok_and(|file_type| file_type.is_file());
-            if path.extension() != Some(OsStr::new("stat")) || !is_file {
-                continue;
-            }
+        for (path, len) in files(dir) {
             match poundlock_statfile::read_apart(&path, now_ns) {
                 Ok(process) => read.push(process),
                 // A file of no length is the library's word for one that it could not make larger. Any other
                 // process was killed before it had used a lock, and has nothing to say.
                 Err(poundlock_statfile::Error::NotAStatFile) => {
-                    let empty = entry.metadata().is_ok_and(|metadata| metadata.len() == 0);
-                    figures.unmeasured.extend(pid_of(&path).filter(|_| empty));
+                    figures.unmeasured.extend(pid_of(&path).filter(|_| len == 0));
                 }
                 Err(error) => {
                     let name = path.file_stem().unwrap_or_default();
@@ -180,13 +196,19 @@ impl Figures {
 
     /// Says which programs of the command ran without our library, and what to do about that.
     fn remark_on_strangers(&self, ended: &Ended, sampled: Option<&Outcome>) {
-        let known = |pid| pid == ended.pid || self.unmeasured.contains(&pid);
         let mut names: BTreeMap<String, (u64, &str)> = BTreeMap::new();
-        let processes = sampled.map_or(&[][..], |sampled| &sampled.processes[..]);
-        for process in processes.iter().filter(|process| !process.measured && !known(process.pid)) {
-            // Before it has loaded anything, or between one program and the next, a process is a stranger to
-            // everybody.
-            if self.snapshots.iter().any(|snapshot| snapshot.pid == process.pid) || process.exe.is_empty() {
+        for process in sampled.map_or(&[][..], |sampled| &sampled.processes[..]) {
+            let was = |pid: u32| {
+                self.snapshots.iter().any(|snapshot| snapshot.pid == pid && snapshot.exe == process.exe)
+            };
+            // What has loaded the library may become a program that has not. A child that goes on in its
+            // parent's program and uses no lock leaves no file. Of the command itself it has been said.
+            let left_a_file = self.snapshots.iter().any(|snapshot| snapshot.pid == process.pid);
+            if process.exe.is_empty()
+                || self.unmeasured.contains(&process.pid)
+                || was(process.pid)
+                || (!left_a_file && (process.pid == ended.pid || was(process.parent)))
+            {
                 continue;
             }
             let name = if process.name.is_empty() { &process.exe } else { &process.name };

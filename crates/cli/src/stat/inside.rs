@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use poundlock_statfile::{LockKind, LockStats, Snapshot};
 use serde::Serialize;
 
+use super::holders::sleeping;
 use super::report::side;
+use super::sampler::{Graph, Sleep};
 use super::symbols::Space;
 use super::text::duration;
 use crate::output::counted;
@@ -22,6 +24,10 @@ const SHOWN: usize = 12;
 pub(super) struct Thread {
     pid: u32,
     tid: u32,
+    /// Its name, if the sampler knows it; else empty.
+    name: String,
+    /// What it sleeps in, if that was seen.
+    asleep: Option<Sleep>,
     /// What it waits for.
     waits_for: Option<Place>,
     /// What it holds.
@@ -40,6 +46,12 @@ struct Place {
     at: String,
     #[serde(skip)]
     address: u64,
+}
+
+impl Place {
+    fn at_line(&self) -> String {
+        if self.at.is_empty() { String::new() } else { format!(" at {}", self.at) }
+    }
 }
 
 /// Where the locks were made that threads of a process are inside, by address.
@@ -125,6 +137,8 @@ impl Inside {
             self.threads.push(Thread {
                 pid: snapshot.pid,
                 tid: record.tid,
+                name: String::new(),
+                asleep: None,
                 waits_for,
                 holds,
                 held_by: Vec::new(),
@@ -141,6 +155,61 @@ impl Inside {
             thread.held_by = waits.and_then(|address| holders.get(&address).cloned()).unwrap_or_default();
         }
         self.find_cycles(base);
+    }
+
+    /// Adds what the sampler knows of the threads.
+    pub(super) fn know(&mut self, graph: &Graph) {
+        for seen in &graph.threads {
+            let same = |thread: &&mut Thread| (thread.pid, thread.tid) == (seen.pid, seen.tid);
+            if let Some(thread) = self.threads.iter_mut().find(same) {
+                thread.name.clone_from(&seen.name);
+                thread.asleep.clone_from(&seen.asleep);
+            }
+        }
+    }
+
+    /// Who waits for whom, from each thread that nobody waits for: where that leads through two locks or more,
+    /// and to an end.
+    fn chains(&self) -> Vec<String> {
+        let mut heads = vec![true; self.threads.len()];
+        self.threads.iter().flat_map(|thread| &thread.held_by).for_each(|&holder| heads[holder] = false);
+        let mut chains = Vec::new();
+        for (head, _) in heads.iter().enumerate().filter(|(_, is_head)| **is_head) {
+            let mut path = vec![head];
+            while let Some(&next) = self.threads[path[path.len() - 1]].held_by.first()
+                && !path.contains(&next)
+            {
+                path.push(next);
+            }
+            let [waits @ .., last] = &path[..] else { continue };
+            if waits.len() < 2 || !self.threads[*last].held_by.is_empty() {
+                continue;
+            }
+            let links: Vec<String> = waits
+                .iter()
+                .filter_map(|&index| self.threads[index].waits_for.as_ref().map(|place| (index, place)))
+                .map(|(index, place)| {
+                    format!("{} waits for {}{}", self.who(index), place.lock, place.at_line())
+                })
+                .collect();
+            let end = self.threads[*last].asleep.as_ref();
+            let end = end.map_or_else(
+                || "does not wait for a lock".to_owned(),
+                |what| format!("is {}", sleeping(what)),
+            );
+            chains.push(format!(
+                "  {}, whose holder {} {end}",
+                links.join(", whose holder "),
+                self.who(*last)
+            ));
+        }
+        chains
+    }
+
+    fn who(&self, index: usize) -> String {
+        let thread = &self.threads[index];
+        let name = if thread.name.is_empty() { String::new() } else { format!(" ({})", thread.name) };
+        format!("thread {}{name}", thread.tid)
     }
 
     /// A thread that waits waits for every holder: a circle along first holders is one.
@@ -174,7 +243,7 @@ impl Inside {
     /// The threads that wait for each other, in one sentence each; then all of them.
     pub(super) fn write(&self, when: &str) -> Vec<String> {
         let mut lines = Vec::new();
-        let who = |index: usize| format!("thread {}", self.threads[index].tid);
+        let who = |index: usize| self.who(index);
         for cycle in &self.cycles {
             let mut text = if cycle.len() == 1 {
                 "DEADLOCK: a thread waits for a lock that it holds:".to_owned()
@@ -201,15 +270,14 @@ impl Inside {
             }
         ));
         let since = |place: &Place| place.for_ns.map_or(String::new(), |ns| format!(" for {}", duration(ns)));
-        let at =
-            |place: &Place| if place.at.is_empty() { String::new() } else { format!(" at {}", place.at) };
+        lines.extend(self.chains().into_iter().take(SHOWN));
         for (index, thread) in self.threads.iter().enumerate().take(SHOWN) {
             let mut text = format!("  {} of process {}", who(index), thread.pid);
             let mut parts = Vec::new();
             if let Some(place) = &thread.waits_for {
                 let by: Vec<String> = thread.held_by.iter().map(|&index| who(index)).collect();
                 let by = if by.is_empty() { String::new() } else { format!(", held by {}", by.join(", ")) };
-                parts.push(format!("waits{} for {}{}{by}", since(place), place.lock, at(place)));
+                parts.push(format!("waits{} for {}{}{by}", since(place), place.lock, place.at_line()));
             }
             for place in &thread.holds {
                 let taken =

@@ -11,6 +11,7 @@ use super::arrays::ArrayJson;
 use super::class::{Class, Figures};
 use super::diagnosis::Finding;
 use super::events::{bounds, site_bounds};
+use super::holders;
 use super::inside::Inside;
 use super::names::{NO_STACK, Names, StackId};
 use super::report::{Process, RanOn, Report, ratio};
@@ -98,6 +99,8 @@ struct ClassJson<'a> {
     figures: FiguresJson,
     /// What part of the threads' time went into waiting for it.
     share: f64,
+    /// Where its holders waited for another lock for much of the wait: that, in one sentence.
+    chain: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -337,6 +340,7 @@ fn document<'a>(
             top_share: ratio(figures.top_wait_ns, figures.wait_ns),
             figures: FiguresJson::new(figures, &report.names),
             share: report.share(figures),
+            chain: holders::sentence(report, class),
         }
     });
     Document {

@@ -196,6 +196,9 @@ impl Report {
             }
             waited.push(wait_ns);
         }
+        if let Some(sampled) = &sampled {
+            inside.know(&sampled.graph);
+        }
         let lines = match lines {
             Some(lines) => {
                 let mut file = lines.into_inner().map_err(std::io::IntoInnerError::into_error)?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use poundlock_names::{Choice, RwLocks};
 use poundlock_statfile::Snapshot;
 
-use super::figures::{Figures, followed, monotonic_ns, name_of};
+use super::figures::{Figures, followed, forget_longest, monotonic_ns, name_of};
 use super::report::{About, Report, Wanted};
 use super::sampler::{Outcome, Sampler, Whom};
 use super::text::{self, Style};
@@ -173,6 +173,7 @@ impl Meanwhile for Session<'_> {
     fn tick(&mut self) {
         let now = Instant::now();
         if self.start_at().is_some_and(|at| at <= now) {
+            forget_longest(self.dir);
             self.before = Figures::read(self.dir, monotonic_ns()).whole();
             self.measured_from = Some(now);
             if let Some(sampler) = &self.sampler {

@@ -9,6 +9,7 @@ use poundlock_statfile::LockKind;
 
 use super::class::{Class, HolderFigures, SiteFigures};
 use super::diagnosis::Finding;
+use super::holders;
 use super::names::{FrameId, Names, StackId, short};
 use super::report::{RanOn, Report, ratio, several_processes, side};
 use super::threads;
@@ -214,6 +215,9 @@ impl Page {
         if sites.len() > PLACES {
             let more = counted((sites.len() - PLACES) as u64, "more place");
             self.wrap("         ", &format!("and in {more}"));
+        }
+        if let Some(chain) = holders::sentence(report, class) {
+            self.wrap("  ", &chain);
         }
         let causes = report.causes(class);
         // Those that took it at one line are one, wherever they let go of it.

@@ -68,6 +68,15 @@ pub(crate) fn preload_library() -> &'static Path {
 pub(crate) const PROLOGUE: &str =
     concat!("#define _GNU_SOURCE\n", include_str!("../../../../tests/dropin/check.h"));
 
+/// For programs in C and C++ without [`PROLOGUE`]: `await_sleep` waits until the thread whose id a variable
+/// will have sleeps.
+macro_rules! await_sleep {
+    () => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/stat/await_sleep.h"))
+    };
+}
+pub(crate) use await_sleep;
+
 /// Compiles a program that begins with [`PROLOGUE`].
 #[track_caller]
 pub(crate) fn program(body: &str) -> PathBuf {
@@ -87,6 +96,13 @@ pub(crate) fn stdout(output: &Output) -> String {
 
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The JSON in a file.
+#[track_caller]
+pub(crate) fn parsed(path: &Path) -> Value {
+    let text = std::fs::read_to_string(path).expect("the JSON is there");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 #[track_caller]
@@ -109,7 +125,5 @@ pub(crate) fn measured(cmd: &mut Command, behind: &[&OsStr], status: i32) -> (St
         LIMIT,
     );
     expect_status(&output, status);
-    let text = std::fs::read_to_string(&json).expect("the JSON is there");
-    let document = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    (stdout(&output), stderr(&output), document)
+    (stdout(&output), stderr(&output), parsed(&json))
 }

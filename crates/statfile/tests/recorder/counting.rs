@@ -10,7 +10,7 @@ use crate::common::{
     self, Lock, SMALL, aggregate, at, contended_pair, here, host, of, pair, recording, snapshot, start,
 };
 use poundlock_statfile::writer::{CallSite, Host, Options};
-use poundlock_statfile::{ArrayEnd, ArrayStats, LockKind};
+use poundlock_statfile::{ArrayEnd, ArrayStats, LockKind, LockStats};
 
 #[test]
 fn sums_over_threads_are_exact() {
@@ -101,6 +101,33 @@ fn times_are_true<H: Host>(options: Options) {
     within(stats.wait_max_ns, waited, waited_at_most);
     within(stats.hold_max_ns, held, held_at_most);
     assert!(found.thread_time_ns >= stats.wait_total_ns + stats.hold_max_ns);
+}
+
+#[test]
+fn the_longest_can_begin_anew() {
+    recording!(Anew: directory, recorder);
+    let lock = Lock::default();
+    let wait_and_hold = || {
+        let wait = recorder.wait_begin(lock.seen(), here());
+        thread::sleep(Duration::from_millis(1));
+        recorder.acquired_after_wait(lock.seen(), wait, 0);
+        thread::sleep(Duration::from_millis(1));
+        recorder.released(lock.seen(), common::NOWHERE);
+    };
+    let read = || of(&snapshot(directory.path()), lock.address()).clone();
+    (0..3).for_each(|_| wait_and_hold());
+    let before = read();
+    assert!(before.wait_max_ns >= 1_000_000 && before.hold_max_ns >= 1_000_000, "{before:?}");
+    poundlock_statfile::forget_longest(&common::only_file(directory.path())).expect("it can be written");
+    let after = read();
+    assert_eq!((after.wait_max_ns, after.hold_max_ns), (0, 0));
+    let sums = |stats: &LockStats| (stats.wait_total_ns, stats.hold_total_ns, stats.contended);
+    assert_eq!(sums(&after), sums(&before));
+    wait_and_hold();
+    let last = read();
+    // Each sum is rounded down.
+    assert!(last.wait_max_ns.abs_diff(last.wait_total_ns - before.wait_total_ns) <= 1, "{before:?} {last:?}");
+    assert!(last.hold_max_ns >= 1_000_000, "{last:?}");
 }
 
 #[test]

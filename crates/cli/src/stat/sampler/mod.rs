@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub(crate) use outcome::{Estimate, Hidden, Outcome, Sleep, Times};
+pub(crate) use outcome::{Estimate, Graph, Hidden, Holder, Outcome, Sleep, Times};
 #[cfg(test)]
 pub(crate) use outcome::{Process, Threads, WaitedLock};
 pub(crate) use series::{Key, MAIN, Party, Waited};
@@ -79,7 +79,10 @@ impl Sampler {
 
     /// What is known so far.
     pub(crate) fn so_far(&self) -> Outcome {
-        outcome(&mut self.shared.state())
+        let mut state = self.shared.state();
+        // Which programs the processes are by now.
+        state.watch.discover(now());
+        outcome(&mut state)
     }
 
     /// Forgets what was found so far, and goes on.
