@@ -197,6 +197,9 @@ impl Figures {
     /// Says which programs of the command ran without our library, and what to do about that.
     fn remark_on_strangers(&self, ended: &Ended, sampled: Option<&Outcome>) {
         let mut names: BTreeMap<String, (u64, &str)> = BTreeMap::new();
+        // What a look found of the command before it was executed is this program.
+        let ours = std::env::current_exe().unwrap_or_default();
+        let not_yet = |pid: u32, exe: &str| pid == ended.pid && Path::new(exe) == ours;
         for process in sampled.map_or(&[][..], |sampled| &sampled.processes[..]) {
             let was = |pid: u32| {
                 self.snapshots.iter().any(|snapshot| snapshot.pid == pid && snapshot.exe == process.exe)
@@ -205,6 +208,7 @@ impl Figures {
             // parent's program and uses no lock leaves no file. Of the command itself it has been said.
             let left_a_file = self.snapshots.iter().any(|snapshot| snapshot.pid == process.pid);
             if process.exe.is_empty()
+                || not_yet(process.pid, &process.exe)
                 || self.unmeasured.contains(&process.pid)
                 || was(process.pid)
                 || (!left_a_file && (process.pid == ended.pid || was(process.parent)))

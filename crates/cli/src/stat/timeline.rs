@@ -1,5 +1,5 @@
 //! Who had the locks of a class, and who waited, over the time of a run: what looks at the threads found
-//! ([`Series`](super::sampler::Series)), by class, with names.
+//! (`sampler::series`), by class, with names.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
