@@ -128,7 +128,12 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
     // have been.
     let of_a_hold = seen.of_a_hold();
     let net = |ns: u64| (ns as f64 * of_a_hold) as u64;
-    let held = if seen.is_known() { net(held) } else { held.min(typical(&figures.waited_hold_buckets)) };
+    let held = match (seen.is_known(), seen.tells_holds()) {
+        (true, true) => net(held),
+        // Nearly all looks found it so: holds take no more than all the CPU time there was.
+        (true, false) => net(held).min(cpu_time_each(report, sum(|side| side.acquisitions))),
+        (false, _) => held.min(typical(&figures.waited_hold_buckets)),
+    };
     let without = if of_a_hold < 0.9 { " (but for what its holder lacked a CPU for)" } else { "" };
     if side(class.kind).is_some() {
         let count = |wanted: &str| -> u64 {
@@ -198,6 +203,12 @@ fn typical(buckets: &[u64]) -> u64 {
         Some(*sum)
     });
     2 << below.take_while(|&sum| sum < half).count().min(62)
+}
+
+/// The CPU time of the program for each of as many acquisitions.
+fn cpu_time_each(report: &Report, acquisitions: u64) -> u64 {
+    let running = report.sampled.as_ref().map(|sampled| sampled.total.running_ns);
+    running.and_then(|ns| ns.checked_div(acquisitions)).unwrap_or(u64::MAX)
 }
 
 /// How long others waited for its holders.
