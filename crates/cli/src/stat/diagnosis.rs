@@ -128,11 +128,12 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
     // have been.
     let of_a_hold = seen.of_a_hold();
     let net = |ns: u64| (ns as f64 * of_a_hold) as u64;
-    let held = match (seen.is_known(), seen.tells_holds()) {
-        (true, true) => net(held),
-        // Nearly all looks found it so: holds take no more than all the CPU time there was.
-        (true, false) => net(held).min(cpu_time_each(report, sum(|side| side.acquisitions))),
-        (false, _) => held.min(typical(&figures.waited_hold_buckets)),
+    let held = match seen.is_known() {
+        // If holders lacked a CPU for most of the time, looks tell the rest badly: it is no more than all the CPU
+        // time there was.
+        true if of_a_hold < 0.5 => net(held).min(cpu_time_each(report, sum(|side| side.acquisitions))),
+        true => net(held),
+        false => held.min(typical(&figures.waited_hold_buckets)),
     };
     let without = if of_a_hold < 0.9 { " (but for what its holder lacked a CPU for)" } else { "" };
     if side(class.kind).is_some() {

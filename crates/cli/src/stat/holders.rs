@@ -51,11 +51,6 @@ impl<'r> Seen<'r> {
         self.waiting.samples > 0
     }
 
-    /// Whether enough of them found the holder with a CPU, or asleep, to tell how long holds are but for that.
-    pub(super) fn tells_holds(&self) -> bool {
-        self.waiting.samples as f64 * (1.0 - self.ready()) >= LOOKS as f64
-    }
-
     /// The share of the wait for which the holder was ready without a CPU.
     pub(super) fn ready(&self) -> f64 {
         ratio(self.ready_ns, self.waiting.ns)
