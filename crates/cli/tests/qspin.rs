@@ -265,7 +265,8 @@ fn every_acquisition_of_a_spinlock_is_counted() {
             assert!(number(&lock["hold_ns"], "total") >= number(&lock["hold_ns"], "max"), "{lock:#}");
             let waits: u64 = list(lock, "sites").iter().map(|site| number(site, "contended")).sum();
             assert_eq!(waits, number(lock, "contended"), "every wait has its place: {lock:#}");
-            assert!(table.contains(&count.to_string()), "{table}");
+            // The table leaves out some of those that nobody waited for.
+            assert!(waits == 0 || table.contains(&count.to_string()), "{table}");
         }
         // Trying is not waiting.
         assert_eq!(number(found[1], "contended"), 0);
