@@ -235,14 +235,14 @@ struct Left {
 
 impl Left {
     fn made(&self, context: &Context) -> Result<&Path> {
-        if self.made.get().is_none() {
-            let directory = launch::statistics_directory()?;
-            let (locks, waits) = (self.locks, self.waits);
-            let task = left::Task { directory: directory.path().to_owned(), locks, waits };
-            context.measure(Process::plain("recorder"), Task::Left(task), Duration::from_secs(60))?;
-            return Ok(self.made.get_or_init(|| directory).path());
+        if let Some(made) = self.made.get() {
+            return Ok(made.path());
         }
-        Ok(self.made.get().map_or(Path::new(""), tempfile::TempDir::path))
+        let directory = launch::statistics_directory()?;
+        let (locks, waits) = (self.locks, self.waits);
+        let task = left::Task { directory: directory.path().to_owned(), locks, waits };
+        context.measure(Process::plain("recorder"), Task::Left(task), Duration::from_secs(60))?;
+        Ok(self.made.get_or_init(|| directory).path())
     }
 
     /// How long its report takes, and how much memory.

@@ -971,29 +971,14 @@ fn members_of_objects_are_known_by_their_classes() {
     assert!(text(locks, "created_at").starts_with("taken in app::Session::"), "{locks:#}");
 }
 
-/// Whether a thread sleeps.
-const SLEEPS: &str = r#"
-    #include <stdio.h>
-    #include <string.h>
-    static int sleeps(int tid) {
-        char name[64], text[512] = "";
-        snprintf(name, sizeof name, "/proc/self/task/%d/stat", tid);
-        FILE *file = fopen(name, "r");
-        if (!file) return 0;
-        char *end = fgets(text, sizeof text, file) ? strrchr(text, ')') : 0;
-        fclose(file);
-        return end && end[2] == 'S';
-    }
-"#;
-
 #[test]
 fn members_of_structs_are_known_if_no_others_can_be_meant() {
-    let source = r#"
-        #define _GNU_SOURCE
+    let source = concat!(
+        "#define _GNU_SOURCE\n",
+        await_sleep!(),
+        r#"
         #include <pthread.h>
         #include <stdlib.h>
-        #include <unistd.h>
-        WAITING
         typedef struct { int count; pthread_mutex_t lock; pthread_rwlock_t other; } session_t;
         struct node { session_t *session; };
         #ifdef TWO
@@ -1019,21 +1004,18 @@ fn members_of_structs_are_known_if_no_others_can_be_meant() {
         #endif
             pthread_mutex_lock(&node.session->lock);
             pthread_create(&thread, 0, waiter, &node);
-            for (int seen = 0, id; seen < 2; usleep(1000)) {
-                id = __atomic_load_n(&tid, __ATOMIC_SEQ_CST);
-                seen = id && sleeps(id) ? seen + 1 : 0;
-            }
+            await_sleep(&tid);
             pthread_mutex_unlock(&node.session->lock);
             return pthread_join(thread, 0);
         }
-    "#;
-    let source = source.replace("WAITING", SLEEPS);
+    "#
+    );
     for level in ["-O0", "-O2"] {
-        let (_, document) = classes(&[], &compile_c(&source, &[level]));
+        let (_, document) = classes(&[], &compile_c(source, &[level]));
         let lock = class(&document, |name| name == "session_t::lock");
         assert_eq!((text(lock, "origin"), number(lock, "contended")), ("member", 1), "{lock:#}");
         assert!(text(lock, "created_at").starts_with("taken in take ("), "{lock:#}");
-        let (_, document) = classes(&[], &compile_c(&source, &[level, "-DTWO"]));
+        let (_, document) = classes(&[], &compile_c(source, &[level, "-DTWO"]));
         class(&document, |name| name.starts_with("taken in take ("));
     }
 }

@@ -45,9 +45,9 @@ pub fn read_apart(path: &Path, now_ns: u64) -> Result<(Snapshot, Locks), Error> 
     Reader::open(path)?.snapshot(now_ns)
 }
 
-/// Begins the longest waits and holds anew, by lock and place, of a process that goes on: whoever reads the file
-/// later has those that ended since. Their writer keeps the larger of two values, and nothing else is written
-/// here, so that at worst one that ends just now is lost.
+/// Begins the longest waits and holds anew, by lock and place, of a process that goes on: whoever reads the
+/// file later has those that ended since. Their writer keeps the larger of two values, and nothing else is
+/// written here, so that at worst one that ends just now is lost.
 ///
 /// # Errors
 /// As [`read`]; if the file cannot be written.
@@ -596,13 +596,13 @@ impl Reader {
             let Some(chunk) = self.block(page, layout::CHUNK_PAGES * PAGE) else { continue };
             for at in (0..PAGE as usize).step_by(size_of::<Entry>()) {
                 let tag = chunk.u64(at + offset_of!(Entry, tag));
-                let is_acquired = sums.lock(tag).is_some_and(|lock| lock.kind.is_acquired());
-                if let Some(longest) = sums.longest.as_mut().filter(|_| is_acquired) {
-                    longest.push(page + PAGE + (at + offset_of!(Holds, max)) as u64);
-                }
                 match sums.lock(tag) {
                     Some(lock) => {
                         lock.sum.add(&chunk, at, at + PAGE as usize);
+                        let is_acquired = lock.kind.is_acquired();
+                        if let Some(longest) = sums.longest.as_mut().filter(|_| is_acquired) {
+                            longest.push(page + PAGE + (at + offset_of!(Holds, max)) as u64);
+                        }
                         let since = chunk.u64(at + offset_of!(Entry, hold_start));
                         if since != 0 {
                             thread.holds.push((tag, since, chunk.u64(at + offset_of!(Entry, site))));

@@ -82,7 +82,8 @@ impl Ready {
     }
 }
 
-/// Programs that take locks often, to be run as they are and under `poundlock stat`; and who is not installed.
+/// Programs that take locks often, to be run as they are and under `poundlock stat`; and who is not
+/// installed.
 pub(crate) fn counted() -> Result<(Vec<Counted>, Absent)> {
     let (mut ready, mut absent) = (Vec::new(), Vec::new());
     for known in known::COUNTED {

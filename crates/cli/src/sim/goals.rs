@@ -96,7 +96,8 @@ pub(super) struct Found {
     pub(super) points: usize,
 }
 
-/// What bounds a machine's throughput where there is a CPU for each thread: geometric means of the queue lock's.
+/// What bounds a machine's throughput where there is a CPU for each thread: geometric means of the queue
+/// lock's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Bounds {
     /// Of a lock whose changes of the owner take no time.
@@ -196,9 +197,8 @@ impl Machine<'_> {
             let rate = (f64::from(threads) / (critical_us + think_us)).min(1.0 / critical_us);
             1000.0 * rate / theirs(pair)
         });
-        let best = queue.iter().zip(self.points(false)).map(|(pair, (_, seen))| {
-            seen[1..].iter().map(|other| self.rate(other)).fold(0.0, f64::max) / theirs(pair)
-        });
+        let best = self.against_best(false);
+        let best = best.iter().zip(&queue).map(|(best, queue)| theirs(best) / theirs(queue));
         (!queue.is_empty())
             .then(|| Bounds { free_changes: geometric_mean(free), best_other: geometric_mean(best) })
     }
@@ -215,15 +215,15 @@ impl Machine<'_> {
         self.points(true).filter_map(pair).collect()
     }
 
-    /// Throughput against that of the best other lock, where threads are more than CPUs.
-    fn against_best(&self) -> Vec<Pair> {
+    /// Throughput against that of the best other lock.
+    fn against_best(&self, more_than_cpus: bool) -> Vec<Pair> {
         let pair = |(at, seen): (Point, &[Seen])| {
             let others = seen.iter().zip(self.locks).skip(1);
             let others = others.map(|(other, &lock)| (lock, self.rate(other)));
             let best = others.max_by(|a, b| a.1.total_cmp(&b.1))?;
             Some(Pair { at, ours: self.rate(&seen[0]), theirs: Some(best) })
         };
-        self.points(true).filter_map(pair).collect()
+        self.points(more_than_cpus).filter_map(pair).collect()
     }
 
     /// CPU time against that of the thriftiest lock that is nearly as fast, which may be ours, where threads
@@ -266,7 +266,7 @@ impl Machine<'_> {
             format!("{crowded}: throughput of the best other lock's, worst point"),
             AtLeast(1.0),
             Of::Worst,
-            &self.against_best(),
+            &self.against_best(true),
         ));
         goals.push(goal(
             format!(

@@ -78,6 +78,11 @@ macro_rules! each_sum {
 }
 
 impl Figures {
+    /// Where threads waited longest.
+    pub(super) fn longest_site(&self) -> Option<(StackId, &SiteFigures)> {
+        self.sites.iter().max_by_key(|(_, site)| site.wait_ns).map(|(&stack, site)| (stack, site))
+    }
+
     pub(super) fn add(&mut self, other: &Figures) {
         each_sum!(self, other, u64::saturating_add);
         self.top_wait_ns = self.top_wait_ns.max(other.top_wait_ns);
@@ -387,8 +392,7 @@ impl Grouping {
                     ("initialised", name, at, *stack)
                 }
                 Origin::Member(name) => {
-                    let longest = group.figures.sites.iter().max_by_key(|(_, site)| site.wait_ns);
-                    let line = longest.and_then(|(&stack, _)| names.line_of(stack));
+                    let line = group.figures.longest_site().and_then(|(stack, _)| names.line_of(stack));
                     let at = line.map(|line| format!("taken in {}", names.text(line))).unwrap_or_default();
                     ("member", name.clone(), at, NO_STACK)
                 }

@@ -118,19 +118,19 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
             )
         });
     }
-    // Holds that somebody waited for: how long they are, and how much of the waiting they account for. Writers
-    // wait for readers as well.
+    // Holds that somebody waited for: how long they are, and how much of the waiting they account for.
+    // Writers wait for readers as well.
     let sides = || [class].into_iter().chain(other);
     let sum = |of: fn(&Figures) -> u64| sides().map(|side| of(&side.figures)).sum::<u64>();
     let caused = sum(caused_by);
     let held = sum(|side| side.waited_hold_ns).checked_div(sum(|side| side.waited_holds)).unwrap_or(0);
-    // A hold is not long for being ready without a CPU. Where too few looks tell, one of many that is long may
-    // have been.
+    // A hold is not long for being ready without a CPU. Where too few looks tell, one of many that is long
+    // may have been.
     let of_a_hold = seen.of_a_hold();
     let net = |ns: u64| (ns as f64 * of_a_hold) as u64;
     let held = match seen.is_known() {
-        // If holders lacked a CPU for most of the time, looks tell the rest badly: it is no more than all the CPU
-        // time there was.
+        // If holders lacked a CPU for most of the time, looks tell the rest badly: it is no more than all the
+        // CPU time there was.
         true if of_a_hold < 0.5 => net(held).min(cpu_time_each(report, sum(|side| side.acquisitions))),
         true => net(held),
         false => held.min(typical(&figures.waited_hold_buckets)),

@@ -124,8 +124,8 @@ pub(super) fn sentence(report: &Report, class: &Class) -> Option<String> {
 
 /// The line at which threads waited longest.
 pub(super) fn waits_at<'r>(report: &'r Report, class: &Class) -> Option<&'r str> {
-    let longest = class.figures.sites.iter().max_by_key(|(_, site)| site.wait_ns);
-    longest.and_then(|(&stack, _)| report.names.line_of(stack)).map(|id| report.names.text(id))
+    let longest = class.figures.longest_site();
+    longest.and_then(|(stack, _)| report.names.line_of(stack)).map(|id| report.names.text(id))
 }
 
 /// That a thread sleeps, and in what.

@@ -168,8 +168,8 @@ impl Inside {
         }
     }
 
-    /// Who waits for whom, from each thread that nobody waits for: where that leads through two locks or more,
-    /// and to an end.
+    /// Who waits for whom, from each thread that nobody waits for: where that leads through two locks or
+    /// more, and to an end.
     fn chains(&self) -> Vec<String> {
         let mut heads = vec![true; self.threads.len()];
         self.threads.iter().flat_map(|thread| &thread.held_by).for_each(|&holder| heads[holder] = false);

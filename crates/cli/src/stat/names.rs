@@ -98,8 +98,8 @@ impl Names {
         own.or(frames.first()).copied()
     }
 
-    /// The line to look at of a hold, and what happened there. Of one that was taken in a wrapper, of which the
-    /// caller is not known, it is where it ended.
+    /// The line to look at of a hold, and what happened there. Of one that was taken in a wrapper, of which
+    /// the caller is not known, it is where it ended.
     pub(super) fn line_of_holder(
         &self,
         acquired: StackId,

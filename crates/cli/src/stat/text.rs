@@ -509,9 +509,8 @@ fn details(class: &Class) -> String {
 
 /// Where threads wait longest for what is no lock, and how they get there.
 fn waits_at(report: &Report, class: &Class) -> String {
-    let longest = class.figures.sites.iter().max_by_key(|(_, site)| site.wait_ns);
-    match longest {
-        Some((&stack, _)) if report.share(&class.figures) >= SMALL && !class.figures.is_for_long() => {
+    match class.figures.longest_site() {
+        Some((stack, _)) if report.share(&class.figures) >= SMALL && !class.figures.is_for_long() => {
             format!("; waits at {}", chain(&report.names, stack))
         }
         _ => String::new(),

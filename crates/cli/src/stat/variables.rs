@@ -140,8 +140,8 @@ impl Variables {
         self.members.only_lock_of(class)
     }
 
-    /// The member that is locked by the function that this address is in, as `struct::member`, if there is one
-    /// possibility only.
+    /// The member that is locked by the function that this address is in, as `struct::member`, if there is
+    /// one possibility only.
     pub(super) fn locked_in(&self, at: u64, kind: LockKind) -> Option<String> {
         let (unit, function) = self.members.function_at(at)?;
         let dwarf = self.dwarf();

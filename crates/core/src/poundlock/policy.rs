@@ -136,8 +136,8 @@ impl Tunable for Tuning {
         // At 33, sleepers wait so long for their turn that Jain's index over 100 ms is 0.8 with four times as
         // many threads as 120 CPUs.
         looks_after: 16_000,
-        // An eighth of the time goes to calls then, at most. On 512 CPUs, where one takes 15 microseconds and more,
-        // 4 makes threads come and go so often that they get three quarters of it done.
+        // An eighth of the time goes to calls then, at most. On 512 CPUs, where one takes 15 microseconds and
+        // more, 4 makes threads come and go so often that they get three quarters of it done.
         calls_apart: 7,
         // Some sixty short sections, as in a cohort lock, so that one hand-over in sixty crosses the machine.
         // Where waiters sleep after one spin budget, the batches of three other nodes have to be over by then.
