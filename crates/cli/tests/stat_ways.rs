@@ -286,6 +286,32 @@ fn a_running_program_is_reported_on_when_asked() {
 }
 
 #[test]
+fn threads_in_a_namespace_of_process_ids_have_names() {
+    let launcher =
+        ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let allowed = Command::new(launcher[0]).args(&launcher[1..]).arg("true").output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        return poundlock_testing::forbidden("namespaces of users and process ids");
+    }
+    let program = compile_c(PROGRAM, &["-O1"]);
+    let mut running = start(wide(&["--"]).args(launcher).arg(&program).arg("stay"));
+    running.wait_for_output("stuck", LIMIT);
+    // The ids are those in the namespace; the names are known from outside of it.
+    until("the wait is reported", || {
+        running.kill(libc::SIGUSR2);
+        running.errors_so_far().contains("thread 1 (program) of process 1 holds lock (in program)")
+    });
+    // It ignores other signals.
+    // SAFETY: the call has no other effect than on that process.
+    unsafe { libc::kill(only_child(running.id()), libc::SIGKILL) };
+    let text = stderr(&running.finish(LIMIT));
+    assert!(text.contains("When the figures were read (still running)"), "{text}");
+    // Process 1 is somebody else here.
+    let (_, end) = text.split_once("At the end (killed by SIGKILL)").unwrap_or_else(|| panic!("{text}"));
+    assert!(!end.contains("is still running"), "{text}");
+}
+
+#[test]
 fn a_chain_of_holders_is_told_to_its_end() {
     let source = include_str!("../../../tests/stat/chain.c");
     let json = scratch().join("report.json");

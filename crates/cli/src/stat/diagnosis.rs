@@ -71,13 +71,7 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
     let figures = &class.figures;
     let lost = report.share(figures);
     // Of the two sides of a readers-writer lock it is said of the one that lost more.
-    let is_other = |other: &&Class| {
-        side(class.kind).is_some()
-            && side(other.kind).is_some()
-            && other.kind != class.kind
-            && other.name == class.name
-    };
-    let other = report.locks().find(is_other);
+    let other = report.other_side(class);
     if other.is_some_and(|other| other.figures.wait_ns > figures.wait_ns) {
         return None;
     }

@@ -185,9 +185,15 @@ impl Figures {
             say(format_args!("process {pid} was not measured: no file could be made for its figures"));
         }
         self.remark_on_strangers(ended, sampled);
-        for (&pid, snapshot) in self.last().iter().filter(|&(&pid, _)| pid != ended.pid && is_alive(pid)) {
+        let seen = sampled.map_or(&[][..], |sampled| &sampled.processes[..]);
+        for (&pid, snapshot) in self.last().iter().filter(|&(&pid, _)| pid != ended.pid) {
+            let outer =
+                seen.iter().find(|process| process.pid == pid).map_or(pid, |process| process.outer_pid);
+            if !is_alive(outer) {
+                continue;
+            }
             // The very last program may not have loaded our library.
-            let now = std::fs::read_link(format!("/proc/{pid}/exe"))
+            let now = std::fs::read_link(format!("/proc/{outer}/exe"))
                 .unwrap_or_else(|_| PathBuf::from(&snapshot.exe));
             let name = now.file_name().unwrap_or(OsStr::new("?")).display();
             say(format_args!("process {pid} ({name}) is still running: its figures end here"));

@@ -133,10 +133,10 @@ pub(super) fn sleeping(what: &Sleep) -> String {
     match what {
         Sleep::Call(name) => return format!("asleep in {name}()"),
         Sleep::Condition => "waiting for condition variables",
-        Sleep::Barrier => "waiting at barriers",
+        Sleep::Barrier => "waiting for barriers",
         Sleep::Semaphore => "waiting for semaphores",
         Sleep::Join => "waiting for threads to end",
-        Sleep::Futex => "waiting in futexes that are not counted",
+        Sleep::Futex => "waiting for futexes that are not counted",
         Sleep::Lock => "waiting for locks",
         Sleep::OutsideCalls | Sleep::Hidden => "asleep",
     }

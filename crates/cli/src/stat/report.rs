@@ -272,20 +272,26 @@ impl Report {
     /// Who made the waiters of a class wait. A readers-writer lock's holders are counted with their own side,
     /// whoever waits: so it is those of both sides, for the waits of both.
     pub(super) fn causes<'r>(&'r self, class: &'r Class) -> Causes<'r> {
-        let of_both = side(class.kind).is_some();
-        let is_other_side = |other: &&Class| {
-            let same = (&other.name, &other.at) == (&class.name, &class.at);
-            of_both && same && side(other.kind).is_some() && other.kind != class.kind
-        };
-        let others = self.classes.iter().filter(is_other_side);
-        let mut causes = Causes { of_both, ..Causes::default() };
-        for figures in std::iter::once(class).chain(others).map(|class| &class.figures) {
+        let other = self.other_side(class);
+        let mut causes = Causes { of_both: other.is_some(), ..Causes::default() };
+        for figures in std::iter::once(class).chain(other).map(|class| &class.figures) {
             causes.wait_ns += figures.wait_ns;
             causes.handover_ns += figures.handover_ns;
             causes.holders.extend(figures.holders.iter().filter(|(_, holder)| holder.caused_ns > 0));
         }
         causes.holders.sort_by_key(|(place, holder)| (std::cmp::Reverse(holder.caused_ns), **place));
         causes
+    }
+
+    /// The readers of the readers-writer locks whose writers these are, or the other way round.
+    pub(super) fn other_side(&self, class: &Class) -> Option<&Class> {
+        let kind = opposite(class.kind)?;
+        // Of a member the line is one of several that take it.
+        let same = |other: &&Class| {
+            let known = class.origin == "member" || other.at == class.at;
+            other.kind == kind && other.origin == class.origin && other.name == class.name && known
+        };
+        self.classes.iter().find(same)
     }
 
     /// The share of the threads' time that was lost for this.
@@ -435,14 +441,29 @@ pub(super) fn side(kind: LockKind) -> Option<&'static str> {
     }
 }
 
+/// The kind of the other side of such a lock.
+fn opposite(kind: LockKind) -> Option<LockKind> {
+    Some(match kind {
+        LockKind::RwReaders => LockKind::RwWriters,
+        LockKind::RwWriters => LockKind::RwReaders,
+        LockKind::SharedRwReaders => LockKind::SharedRwWriters,
+        LockKind::SharedRwWriters => LockKind::SharedRwReaders,
+        _ => return None,
+    })
+}
+
 /// a / b, and 0 where there was nothing.
 pub(super) fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
 }
 
+/// How a command ended that did not.
+pub(super) const STILL_RUNNING: &str = "still running";
+
 impl About {
     /// When the figures were read, in words.
     pub(super) fn when(&self) -> String {
-        format!("At the end ({})", self.ending)
+        let when = if self.ending == STILL_RUNNING { "When the figures were read" } else { "At the end" };
+        format!("{when} ({})", self.ending)
     }
 }

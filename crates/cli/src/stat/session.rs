@@ -8,7 +8,7 @@ use poundlock_names::{Choice, RwLocks};
 use poundlock_statfile::Snapshot;
 
 use super::figures::{Figures, followed, forget_longest, monotonic_ns, name_of};
-use super::report::{About, Report, Wanted};
+use super::report::{About, Report, STILL_RUNNING, Wanted};
 use super::sampler::{Outcome, Sampler, Whom};
 use super::text::{self, Style};
 use super::{Args, Files, diagnosis};
@@ -148,7 +148,7 @@ impl<'a> Session<'a> {
     fn interim(&self) {
         let figures = Figures::read(self.dir, monotonic_ns());
         let sampled = self.sampler.as_ref().map(Sampler::so_far);
-        let about = self.about("still running".to_owned());
+        let about = self.about(STILL_RUNNING.to_owned());
         let shown = if self.args.top == 0 { usize::MAX } else { self.args.top };
         let wanted = Wanted { each: self.args.each.then_some(shown), lines: false };
         match Report::new(about, &self.before, &figures, sampled, wanted) {
@@ -189,7 +189,7 @@ impl Meanwhile for Session<'_> {
         if self.end_at().is_some_and(|at| at <= now) {
             let figures = Figures::read(self.dir, monotonic_ns());
             let sampled = self.sampled();
-            self.finish(&figures, sampled, "still running".to_owned());
+            self.finish(&figures, sampled, STILL_RUNNING.to_owned());
         }
     }
 

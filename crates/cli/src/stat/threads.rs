@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use poundlock_statfile::{Snapshot, ThreadStats};
 use serde::Serialize;
 
+use super::holders::sleeping;
 use super::sampler::{Estimate, Hidden, Outcome, Sleep, Times};
 use super::symbols::file_name;
 use super::text::duration;
@@ -169,12 +170,10 @@ pub(super) fn lines(outcome: &Outcome) -> Vec<String> {
         }
     };
     let exact = |ns| Estimate { ns, samples: 0 };
-    line("waiting for locks", times.locks(), true);
-    line("waiting for condition variables", times.asleep(&Sleep::Condition), true);
-    line("waiting for barriers", times.asleep(&Sleep::Barrier), true);
-    line("waiting for semaphores", times.asleep(&Sleep::Semaphore), true);
-    line("waiting for threads to end", times.asleep(&Sleep::Join), true);
-    line("waiting for futexes that are not counted", times.asleep(&Sleep::Futex), true);
+    line(&sleeping(&Sleep::Lock), times.locks(), true);
+    for what in CONDITIONS.iter().chain([&Sleep::Futex]) {
+        line(&sleeping(what), times.asleep(what), true);
+    }
     line("running", exact(running(times)), false);
     line("ready, without a CPU", exact(ready(times)), false);
     let mut calls: Vec<(String, Estimate)> =

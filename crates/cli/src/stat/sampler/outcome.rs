@@ -202,8 +202,11 @@ impl Times {
 /// A process, from its start to its end.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Process {
-    /// Its id.
+    /// Its id, in the namespace that it lives in.
     pub(crate) pid: u32,
+    /// Its id for us.
+    #[serde(skip)]
+    pub(crate) outer_pid: u32,
     /// The id of the process that it was first seen as a child of; 0 if unknown.
     pub(crate) parent: u32,
     /// Its main thread's name.

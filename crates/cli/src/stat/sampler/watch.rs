@@ -82,8 +82,9 @@ pub(super) struct Watch {
 
 /// A process.
 struct Watched {
+    /// Its id for us.
     pid: u32,
-    /// Its id in the namespace that it lives in, by which its file goes.
+    /// Its id in the namespace that it lives in, by which its file goes, and reports.
     inner: u32,
     started: u64,
     about: Process,
@@ -114,6 +115,7 @@ struct Thread {
 /// A holder that is on a CPU or ready for one. Which of the two, what the kernel counts next will tell.
 struct Undecided {
     key: Key,
+    pid: u32,
     tid: u32,
     hold: LiveHold,
     since: u64,
@@ -220,9 +222,13 @@ impl Watch {
     fn found(&mut self, pid: u32, parent: u32, now: u64) {
         let Some(stat) = Stat::read(pid).filter(|stat| !matches!(stat.state, 'Z' | 'X')) else { return };
         let inner = proc::inner_pid(pid).unwrap_or(pid);
+        let parent = if parent == 0 { stat.parent } else { parent };
+        let known = self.processes.iter().find(|process| process.pid == parent);
+        // Reports speak of processes by the ids in their files.
         let about = Process {
-            pid,
-            parent: if parent == 0 { stat.parent } else { parent },
+            pid: inner,
+            outer_pid: pid,
+            parent: known.map_or(parent, |known| known.inner),
             alive: true,
             ..Process::default()
         };
@@ -246,7 +252,7 @@ impl Watch {
 
     fn end(&mut self, mut process: Watched, now: u64) {
         let graph = process.graph(now);
-        self.undecided.retain(|undecided| undecided.key.0 != process.pid);
+        self.undecided.retain(|undecided| undecided.pid != process.pid);
         let tids: Vec<u32> = process.threads.keys().copied().collect();
         for tid in tids {
             process.forget(tid, &mut self.files);
@@ -314,7 +320,7 @@ impl Watch {
                 })
                 .collect();
             let picks = (ASKED / process.counted.len().max(1)).clamp(1, LOCKS);
-            let (pid, start_ns) = (process.pid, live.start_ns());
+            let (pid, start_ns) = (process.inner, live.start_ns());
             for (place, share) in picked(&locks, picks, &mut self.random) {
                 let (tag, waiters, lock) = locks[place];
                 let chain = process.follow(tag, &mut self.random);
@@ -337,8 +343,10 @@ impl Watch {
                     entry.behind.entry(behind).or_default().add(ns, 1);
                 }
                 if let Fate::Undecided { tid, hold, sums } = chain.end {
+                    let pid = process.pid;
                     let same = |other: &&mut Undecided| {
-                        (other.key, other.tid, other.first) == (key, tid, first) && other.hold == hold
+                        (other.key, other.pid, other.tid, other.first) == (key, pid, tid, first)
+                            && other.hold == hold
                     };
                     match self.undecided.iter_mut().find(same) {
                         Some(other) => {
@@ -347,6 +355,7 @@ impl Watch {
                         }
                         None => self.undecided.push(Undecided {
                             key,
+                            pid,
                             tid,
                             hold,
                             since: now,
@@ -371,7 +380,7 @@ impl Watch {
     fn decide(&mut self, now: u64) {
         let mut rest = Vec::new();
         for undecided in std::mem::take(&mut self.undecided) {
-            let process = self.processes.iter().find(|process| process.pid == undecided.key.0);
+            let process = self.processes.iter().find(|process| process.pid == undecided.pid);
             match process.map(|process| process.share_ready(&undecided, now)) {
                 Some(None) => rest.push(undecided),
                 Some(Some(ready)) => self.decided(&undecided, ready),
@@ -733,10 +742,9 @@ impl Watched {
         let Some(live) = self.live.as_mut().filter(|live| live.is_whole()) else { return Graph::default() };
         live.look(&mut self.counted);
         let now = live.ended_ns().unwrap_or(now);
-        let mut graph = graph::of(live, &self.counted, self.pid, now);
+        let mut graph = graph::of(live, &self.counted, self.inner, now);
         for inside in &mut graph.threads {
-            if let Some((tid, thread)) = self.thread(inside.tid) {
-                inside.tid = tid;
+            if let Some((_, thread)) = self.thread(inside.tid) {
                 inside.name = thread.task.name().unwrap_or_else(|| thread.name.to_string());
                 let kind = inside.waits_for.as_ref().map(|_| LockKind::Mutex);
                 inside.asleep = sleep(thread.task.look(), kind, |_| false);
