@@ -9,7 +9,8 @@
 //! stack index   u32        x stack_index_size                  stack numbers, open addressing
 //! modules       ModuleSlot x module_capacity                   512 bytes each
 //! arrays        ArraySlot  x array_capacity                    128 bytes each, open addressing by id
-//! arena         pages, handed out in order: thread records, directories, chunks of entries, sites, events
+//! arena         pages, handed out in order: thread records, directories, chunks of entries, runs of cells
+//!               and of blocks, events
 //! ```
 //!
 //! All integers are in the byte order of the machine. Where a region lies is in the header; a hole in the
@@ -20,6 +21,12 @@
 //! entries, of 32 bytes, which every acquisition writes, and in the second page the [`Holds`] of each, which
 //! only timed ones do. A program that takes locks at random pays for the cache lines and pages that this
 //! needs.
+//!
+//! Waits, and holds that others waited for, are in [`Cell`]s, one per record, lock and stack. There may be
+//! millions, so a cell has only what is the lock's: how a stack is recognised is in the record's [`Site`]s,
+//! and how the durations of a cell are distributed, once there are more than a few, in a [`Spread`]. Both lie
+//! in blocks, apart from the cells. Cells and blocks come in [`Run`]s of pages, which the reader takes in one
+//! after the other.
 //!
 //! # Identity of a lock
 //!
@@ -33,7 +40,7 @@
 //!
 //! # Invariants
 //!
-//! * ONE-WRITER. Records, their directories, chunks and sites are written only by the thread that holds the
+//! * ONE-WRITER. Records, their directories, chunks, cells and blocks are written only by the thread that holds the
 //!   record (state [`HELD`]); no read-modify-write is needed. Handing a record on synchronises through the
 //!   free list. Counters in a record are sums over all threads that ever held it and only grow (but for
 //!   RECYCLE). A reader may set maxima to 0, so that they are those from then on.
@@ -47,7 +54,7 @@
 //! * WAITED. A slot whose lock was ever waited for never changes its instance.
 //! * SAMPLED. Of the holds that nobody waited for, an entry times the first [`FIRST_HOLDS`], and of the later
 //!   ones those that chance picks, one in [`SAMPLE_ONE_IN`], whatever they turn out to be. A hold that
-//!   somebody waited for is not among them: it is in a [`SiteCell`] of the holder.
+//!   somebody waited for is not among them: it is in a [`Cell`] of the holder.
 //! * WAITING. [`LockSlot::waiting`] says at each moment how long all waits for the lock have lasted together
 //!   up to then: see [`waited_so_far`]. Meanwhile, and until all is settled, the lock's word has the
 //!   [`MARK`]; of a readers-writer lock, that of its writers. So the word differs from the one in the entry's
@@ -74,7 +81,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// The first eight bytes of a file.
 pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
 /// The version of this layout, at offset 8.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Where the version is.
 pub const VERSION_OFFSET: u64 = 8;
 /// The unit of allocation in the file.
@@ -107,10 +114,12 @@ pub const CHUNK_ENTRIES: u32 = 128;
 /// Pages of one: the entries, and [`Holds`].
 pub const CHUNK_PAGES: u64 = 2;
 /// Directory entries inside a record's own page; a larger directory is a run of pages.
-pub const SMALL_DIRECTORY: usize = 864;
-/// Heads of site chains in a record's first page of them; a later run of pages has a power of two times as
-/// many.
-pub const SITE_HEADS: usize = 1024;
+pub const SMALL_DIRECTORY: usize = 912;
+/// Heads of cell chains in the first half of a record's page of heads; a later run of pages has a power of two
+/// times as many.
+pub const CELL_HEADS: usize = 512;
+/// Places for [`Site`]s in its second half.
+pub const SITES: usize = 512;
 /// How many return addresses of a stack are kept.
 pub const MAX_FRAMES: usize = 30;
 /// How many different events are counted.
@@ -119,9 +128,6 @@ pub const COUNTERS: usize = 64;
 pub const DURATIONS: usize = 6;
 /// How many figures are kept of a semaphore array.
 pub const ARRAY_FIGURES: usize = 12;
-/// The tag of sites that only remember a stack (of a call that initialised a lock).
-pub const CREATION_TAG: u64 = 2;
-
 /// [`Header::clock`]: ticks are nanoseconds of `CLOCK_MONOTONIC`.
 pub const CLOCK_NANOSECONDS: u32 = 0;
 /// [`Header::clock`]: ticks are of the processor's own counter; the header's pairs give their rate.
@@ -204,7 +210,7 @@ pub struct Header {
     pub clock: AtomicU32,
     /// How many of `later` were written; the last one is at `(count - 1) % 2`.
     pub later_count: AtomicU32,
-    /// Nanoseconds in a tick, times 2^32: for the buckets of [`SiteCell`]s.
+    /// Nanoseconds in a tick, times 2^32: for the buckets of [`Cell`]s.
     pub tick_ns: AtomicU64,
     /// Of as many acquisitions one is timed: [`SAMPLE_ONE_IN`].
     pub sample_one_in: AtomicU32,
@@ -453,7 +459,7 @@ pub struct ArraySlot {
     _room: u64,
 }
 
-/// What one thread record knows about one lock, but for its waits, which are in [`SiteCell`]s, and for how
+/// What one thread record knows about one lock, but for its waits, which are in [`Cell`]s, and for how
 /// long it held it: see [`Holds`].
 #[repr(C, align(32))]
 #[derive(Debug, Default)]
@@ -535,20 +541,22 @@ pub struct Record {
     pub wait_began: AtomicU64,
     /// The tag of the lock it waits for.
     pub wait_tag: AtomicU64,
-    /// The offset of the site it waits at; 0 if unknown.
-    pub wait_site: AtomicU64,
-    /// Offset of the next unused site.
-    pub site_next: AtomicU64,
-    /// End of the page that it lies in.
-    pub site_end: AtomicU64,
-    /// The first page of the heads of the site chains; 0 if there is none yet.
-    pub site_heads: AtomicU32,
-    /// How many heads there are, as a power of two.
-    pub site_heads_bits: AtomicU32,
-    /// The record's last page of cells; 0 if there is none yet.
-    pub site_page: AtomicU32,
-    /// How many sites this record has.
-    pub site_count: AtomicU32,
+    /// The offset of the cell in which it will be counted; 0 if unknown.
+    pub wait_cell: AtomicU64,
+    /// The stack pointer at the call that waits; 0 if unknown.
+    pub wait_sp: AtomicU64,
+    /// Where its [`Cell`]s are,
+    pub cells: Slots,
+    /// and its blocks, which are [`Spread`]s and [`Site`]s.
+    pub blocks: Slots,
+    /// The page of heads: those of the first cell chains, and the blocks of the sites. 0 if there is none yet.
+    pub heads: AtomicU32,
+    /// The first page of the heads of the cell chains; 0 if there is none yet.
+    pub cell_heads: AtomicU32,
+    /// How many of those there are, as a power of two.
+    pub cell_heads_bits: AtomicU32,
+    /// How many cells this record has.
+    pub cell_count: AtomicU32,
     /// The page of this record's [`Events`]; 0 if there is none yet.
     pub events: AtomicU32,
     /// The tag of the condition variable that the thread last waited for, if it was woken,
@@ -560,9 +568,9 @@ pub struct Record {
     /// How many waits began, and have not ended, inside of the one that is shown.
     pub nested: AtomicU32,
     _unused: u32,
-    _pad: [u64; 5],
+    _pad: [u64; 1],
     /// Waits that found no room for a cell.
-    pub others: SiteCell,
+    pub others: Cell,
     /// Sums over earlier lock instances: see RECYCLE.
     pub recycled: Entry,
     /// Its timed holds.
@@ -575,64 +583,111 @@ pub struct Record {
     pub small_directory: [AtomicU32; SMALL_DIRECTORY],
 }
 
-/// What a [`SiteCell`] is about.
-pub const ROLE_WAIT: u32 = 0;
-/// The cell counts holds that others waited for; `stack` is that of the release.
-pub const ROLE_HOLD: u32 = 1;
+/// Cells or blocks of a record: which are in use, and where the next one will be.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Slots {
+    /// Offset of the next unused one.
+    pub next: AtomicU64,
+    /// End of the run that it lies in.
+    pub end: AtomicU64,
+    /// The first page of the last [`Run`]; 0 if there is none yet.
+    pub run: AtomicU32,
+    _pad: u32,
+}
 
-/// One place from which the holders of a record waited for one lock, or let go of it while others waited;
-/// also remembers how to recognise the place again without unwinding.
+/// Some pages of cells or blocks. This is in place of the first one.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Run {
+    /// The first page of the record's run before this one; 0 if it is the first.
+    pub previous: AtomicU32,
+    /// How many pages it has.
+    pub pages: AtomicU32,
+}
+
+/// How many pages a run has at most.
+pub const RUN_PAGES: u64 = 16;
+
+/// How often the holders of a record waited for one lock with one stack; or how often they let go of it with
+/// that stack while others waited.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
-pub struct SiteCell {
-    /// The next cell in the chain, as offset / [`SITE_SIZE`]; 0 ends it.
+pub struct Cell {
+    /// The lock: see [`tag`].
+    pub tag: AtomicU64,
+    /// The next cell in the chain, as offset / [`CELL_SIZE`]; 0 ends it.
     pub next: AtomicU32,
     /// The stack.
     pub stack: AtomicU32,
-    /// The lock: see [`tag`]; or [`CREATION_TAG`].
-    pub tag: AtomicU64,
-    /// The innermost return address.
-    pub pc: AtomicU64,
-    /// The stack pointer there, last time.
-    pub sp: AtomicU64,
     /// Waits, or holds.
     pub count: AtomicU64,
     /// Ticks that they took.
     pub total: AtomicU64,
     /// The longest of them in ticks.
     pub max: AtomicU64,
-    /// How long others waited for these holds, in 2^[`WAITING_TICKS`] ticks.
+    /// Of holds: how long others waited for them, in 2^[`WAITING_TICKS`] ticks. Of waits for a condition
+    /// variable: after how many the same thread waited again, with the mutex in its hands all the while.
     pub charged: AtomicU64,
-    /// Of holds: the return address of the call that acquired the lock; 0 if unknown.
-    pub acquired: AtomicU64,
-    /// [`ROLE_WAIT`] or [`ROLE_HOLD`].
-    pub role: AtomicU32,
+    /// [`OF_WAITS`]; or, of holds, one more than the stack that is the return address of the call that
+    /// acquired the lock, 0 being unknown.
+    pub holds: AtomicU32,
     /// Waits that ended because their time was up. Of holds: those of which only the end was timed, from the
     /// moment at which somebody began to wait.
     pub timeouts: AtomicU32,
-    /// Waits for a condition variable after which the same thread waited again, with the mutex in its hands
-    /// all the while.
-    pub vain: AtomicU32,
+    /// How long the first [`EARLY`] took: of each its [`cell_bucket`] plus one, in [`EARLY_BITS`] bits.
+    pub early: AtomicU32,
+    /// Where the [`Spread`] of the later ones is, as offset / [`BLOCK_SIZE`]; 0 if there is none.
+    pub spread: AtomicU32,
+}
+
+/// [`Cell::holds`] of a cell that counts waits.
+pub const OF_WAITS: u32 = 0;
+/// Of as many waits or holds of a cell the durations are in the cell itself.
+pub const EARLY: u64 = 6;
+/// In as many bits.
+pub const EARLY_BITS: u32 = 5;
+
+/// How long the later waits or holds of a cell took.
+#[repr(C, align(128))]
+#[derive(Debug, Default)]
+pub struct Spread {
+    /// The lock: see [`tag`]. 0 in a [`Site`].
+    pub tag: AtomicU64,
+    /// As in the cell.
+    pub holds: AtomicU32,
+    /// How many fell into each [`cell_bucket`].
+    pub buckets: [AtomicU32; CELL_BUCKETS],
+}
+
+/// How to recognise, without unwinding, a place at which a thread has been. Not for readers.
+#[repr(C, align(128))]
+#[derive(Debug, Default)]
+pub struct Site {
+    /// 0, which is no lock's tag.
+    pub tag: AtomicU64,
+    /// The innermost return address.
+    pub pc: AtomicU64,
+    /// The stack pointer there.
+    pub sp: AtomicU64,
+    /// The stack.
+    pub stack: AtomicU32,
     /// How many of `words` are filled.
     pub words_len: AtomicU32,
-    /// In the first cell of a page: the record's page of cells before this one, 0 if it is the first.
-    pub page: AtomicU32,
     /// Where the return address of each outer frame was found, in words above `sp`.
     pub words: [AtomicU16; MAX_FRAMES],
-    /// How many fell into each [`site_bucket`].
-    pub buckets: [AtomicU32; SITE_BUCKETS],
 }
 
 /// Buckets of a cell.
-pub const SITE_BUCKETS: usize = 26;
+pub const CELL_BUCKETS: usize = 26;
 /// Durations below the double of this power of two of nanoseconds are in a cell's first bucket.
-pub const SITE_BUCKET_SHIFT: usize = 8;
+pub const CELL_BUCKET_SHIFT: usize = 8;
 
 /// The bucket of a cell for a duration: the first one has all below 512 ns, the last all from 8.6 s on.
 #[must_use]
-pub const fn site_bucket(ns: u64) -> usize {
-    let bucket = bucket(ns).saturating_sub(SITE_BUCKET_SHIFT);
-    if bucket < SITE_BUCKETS { bucket } else { SITE_BUCKETS - 1 }
+pub const fn cell_bucket(ns: u64) -> usize {
+    let bucket = bucket(ns).saturating_sub(CELL_BUCKET_SHIFT);
+    if bucket < CELL_BUCKETS { bucket } else { CELL_BUCKETS - 1 }
 }
 
 /// What happened to the holders of a record, other than to one lock. The numbers are the writer's and the
@@ -665,8 +720,10 @@ pub const fn bucket(ns: u64) -> usize {
     (ns | 1).ilog2() as usize
 }
 
-/// Bytes per [`SiteCell`], which its index counts in.
-pub const SITE_SIZE: u64 = 256;
+/// Bytes per [`Cell`], which its index counts in.
+pub const CELL_SIZE: u64 = 64;
+/// Bytes per [`Spread`] or [`Site`].
+pub const BLOCK_SIZE: u64 = 128;
 
 const _: () = {
     assert!(size_of::<Header>() <= HEADER_SIZE as usize);
@@ -677,7 +734,11 @@ const _: () = {
     assert!(size_of::<Entry>() * CHUNK_ENTRIES as usize == PAGE as usize);
     assert!(size_of::<Holds>() == size_of::<Entry>());
     assert!(size_of::<Record>() == PAGE as usize);
-    assert!(size_of::<SiteCell>() == SITE_SIZE as usize);
+    assert!(size_of::<Cell>() == CELL_SIZE as usize);
+    assert!(size_of::<Spread>() == BLOCK_SIZE as usize && size_of::<Site>() == BLOCK_SIZE as usize);
+    assert!(offset_of!(Spread, tag) == offset_of!(Site, tag));
+    assert!(4 * (CELL_HEADS + SITES) == PAGE as usize);
+    assert!(EARLY as u32 * EARLY_BITS <= u32::BITS && CELL_BUCKETS < 1 << EARLY_BITS);
     assert!(size_of::<Events>() <= PAGE as usize);
     assert!(bucket(u64::MAX) == BUCKETS - 1);
     // One line for all that the fast path reads of a record.

@@ -8,6 +8,7 @@
 mod clock;
 pub mod layout;
 mod live;
+mod packed;
 mod reader;
 mod snapshot;
 pub mod writer;

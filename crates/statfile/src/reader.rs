@@ -14,8 +14,10 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::layout::{
-    self, ArraySlot, Entry, Events, Header, Holds, LockSlot, ModuleSlot, PAGE, Record, SiteCell, StackSlot,
+    self, ArraySlot, Cell, Entry, Events, Header, Holds, LockSlot, ModuleSlot, PAGE, Record, Run, Slots,
+    Spread, StackSlot,
 };
+use crate::packed::Packed;
 use crate::snapshot::{
     ArrayEnd, ArrayStats, Durations, Error, EventCount, Hold, HoldNow, Holder, LockKind, LockStats, Module,
     Site, Snapshot, ThreadStats, WaitNow,
@@ -58,9 +60,7 @@ pub fn forget_longest(path: &Path) -> Result<(), Error> {
     let mut sums = reader.lock_table()?;
     sums.longest = Some(Vec::new());
     reader.records(&mut sums);
-    let cell =
-        |&(_, cell): &(u32, u32)| u64::from(cell) * layout::SITE_SIZE + offset_of!(SiteCell, max) as u64;
-    for at in sums.cells.iter().map(cell).chain(sums.longest.into_iter().flatten()) {
+    for at in sums.longest.into_iter().flatten() {
         reader.file.write_all_at(&0_u64.to_ne_bytes(), at)?;
     }
     Ok(())
@@ -68,7 +68,6 @@ pub fn forget_longest(path: &Path) -> Result<(), Error> {
 
 /// The locks of a file.
 pub struct Locks {
-    reader: Reader,
     sums: Sums,
     stacks: Vec<Arc<[u64]>>,
     clock: Clock,
@@ -76,8 +75,9 @@ pub struct Locks {
 
 impl Locks {
     /// Calls `each` with one after the other, in no order.
-    pub fn each(mut self, each: impl FnMut(LockStats)) {
-        self.reader.finish_locks(&mut self.sums, &self.stacks, &self.clock, each);
+    pub fn each(self, each: impl FnMut(LockStats)) {
+        let (stacks, clock) = (&self.stacks[..], &self.clock);
+        self.sums.finish_locks(stacks, clock, each);
     }
 }
 
@@ -161,32 +161,40 @@ impl Waits {
     }
 }
 
-/// What there is of a lock that somebody waited for.
-#[derive(Default)]
-struct Contention {
+/// What a cell says, or what is to be counted as if one said it.
+struct Part {
+    /// The index of the lock.
+    lock: u32,
+    of: Of,
+    stack: u32,
     waits: Waits,
-    buckets: [u64; layout::SITE_BUCKETS],
-    holds: Waits,
-    hold_buckets: [u64; layout::SITE_BUCKETS],
-    /// By stack.
-    sites: HashMap<u32, Waits>,
-    /// By the return address of the acquisition and the stack of the release.
-    holders: HashMap<(u64, u32), Waits>,
 }
 
-impl Contention {
-    fn add(&mut self, cell: &Cell) {
-        let (sum, buckets, part) = if cell.role == layout::ROLE_HOLD {
-            let part = self.holders.entry((cell.acquired, cell.stack)).or_default();
-            (&mut self.holds, &mut self.hold_buckets, part)
-        } else {
-            let part = self.sites.entry(cell.stack).or_default();
-            (&mut self.waits, &mut self.buckets, part)
-        };
-        sum.add(&cell.waits);
-        part.add(&cell.waits);
-        for (sum, count) in buckets.iter_mut().zip(cell.buckets) {
-            *sum = sum.saturating_add(count.into());
+/// What a cell counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Of {
+    Waits,
+    /// Holds that others waited for, by the return address of the acquisition.
+    Holds(u64),
+}
+
+type Buckets = [u64; layout::CELL_BUCKETS];
+
+/// How long the waits for a lock took, and its holds that others waited for.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    waits: Buckets,
+    holds: Buckets,
+}
+
+impl Taken {
+    fn of(&mut self, holds: u32) -> &mut Buckets {
+        if holds == layout::OF_WAITS { &mut self.waits } else { &mut self.holds }
+    }
+
+    fn add(&mut self, holds: u32, bucket: usize, count: u64) {
+        if let Some(sum) = self.of(holds).get_mut(bucket) {
+            *sum = sum.saturating_add(count);
         }
     }
 }
@@ -194,8 +202,6 @@ impl Contention {
 /// A lock of the table, or an aggregate, as it is summed up.
 #[derive(Default)]
 struct Lock {
-    /// The tag that its entries carry; 0 in an unused slot.
-    tag: u64,
     address: u64,
     kind: LockKind,
     stack: u32,
@@ -210,34 +216,6 @@ impl Lock {
     fn is_used(&self) -> bool {
         let signals = self.kind == LockKind::Condition && self.sum.picked_total | self.sum.counts[0] != 0;
         self.sum.acquisitions != 0 || signals
-    }
-}
-
-/// A [`SiteCell`].
-struct Cell {
-    role: u32,
-    stack: u32,
-    acquired: u64,
-    waits: Waits,
-    buckets: [u32; layout::SITE_BUCKETS],
-}
-
-impl Cell {
-    fn read(block: &Block, at: usize) -> Cell {
-        Cell {
-            role: block.u32(at + offset_of!(SiteCell, role)),
-            stack: block.u32(at + offset_of!(SiteCell, stack)),
-            acquired: block.u64(at + offset_of!(SiteCell, acquired)),
-            waits: Waits {
-                count: block.u64(at + offset_of!(SiteCell, count)),
-                total: block.u64(at + offset_of!(SiteCell, total)),
-                max: block.u64(at + offset_of!(SiteCell, max)),
-                charged: block.u64(at + offset_of!(SiteCell, charged)),
-                timeouts: block.u32(at + offset_of!(SiteCell, timeouts)).into(),
-                vain: block.u32(at + offset_of!(SiteCell, vain)).into(),
-            },
-            buckets: std::array::from_fn(|n| block.u32(at + offset_of!(SiteCell, buckets) + 4 * n)),
-        }
     }
 }
 
@@ -262,10 +240,14 @@ struct Thread {
 struct Sums {
     /// By index in the lock table; [`layout::OVERFLOW`] has its place there.
     locks: Vec<Lock>,
-    /// The cells in use, by the index of their lock: where they are, as offset / [`layout::SITE_SIZE`].
-    cells: Vec<(u32, u32)>,
-    /// Further ones that are not in the file as such.
-    others: Vec<(u32, Cell)>,
+    /// The tags that their entries carry; 0 in an unused slot. Apart, as every cell asks for one.
+    tags: Vec<u64>,
+    /// Whether they are acquired.
+    acquired: Vec<bool>,
+    /// The cells in use and the spreads, by groups of [`GROUP`] locks: a file may have millions.
+    cells: Vec<Packed>,
+    /// What is not in the file as such.
+    others: Vec<Part>,
     recycled: Sum,
     threads: Vec<Thread>,
     dropped_waits: u64,
@@ -279,8 +261,13 @@ struct Sums {
 
 impl Sums {
     fn lock(&mut self, tag: u64) -> Option<&mut Lock> {
-        let index = (tag >> 32) as u32 & layout::INDEX_MASK;
-        self.locks.get_mut(index as usize).filter(|lock| lock.tag == tag && tag != 0)
+        let index = self.known(tag)?;
+        Some(&mut self.locks[index as usize])
+    }
+
+    /// Whether what has this tag is acquired; so is what the reader does not know.
+    fn is_acquired(&self, tag: u64) -> bool {
+        self.known(tag).is_none_or(|index| self.acquired[index as usize])
     }
 
     /// Charges the waits that go on at `now` to those who hold what is waited for, by tag and place of the
@@ -301,25 +288,123 @@ impl Sums {
                 lock.handover = lock.handover.saturating_add(charged);
                 continue;
             };
-            let cell = Cell {
-                role: layout::ROLE_HOLD,
-                stack: 0,
-                acquired,
-                waits: Waits { charged, ..Waits::default() },
-                buckets: [0; layout::SITE_BUCKETS],
-            };
-            self.others.push((index, cell));
+            let waits = Waits { charged, ..Waits::default() };
+            self.others.push(Part { lock: index, of: Of::Holds(acquired), stack: 0, waits });
         }
     }
 
     /// The index of the lock with this tag. That of those counted together, if its slot has changed its
     /// instance behind the reader's back, or is damaged.
     fn index(&self, tag: u64) -> u32 {
+        self.known(tag).unwrap_or(layout::OVERFLOW)
+    }
+
+    fn known(&self, tag: u64) -> Option<u32> {
         let index = (tag >> 32) as u32 & layout::INDEX_MASK;
-        let is_it = self.locks.get(index as usize).is_some_and(|lock| lock.tag == tag && tag != 0);
-        if is_it { index } else { layout::OVERFLOW }
+        let known = self.tags.get(index as usize).is_some_and(|&known| known == tag && tag != 0);
+        known.then_some(index)
+    }
+
+    /// Keeps what a cell says.
+    fn cell(&mut self, block: &Block, at: usize) {
+        let (group, lock) = self.place(block.u64(at + offset_of!(Cell, tag)));
+        let (word, long) = (|offset| u64::from(block.u32(at + offset)), |offset| block.u64(at + offset));
+        self.cells[group].put(&[
+            2 * lock,
+            word(offset_of!(Cell, holds)),
+            word(offset_of!(Cell, stack)),
+            long(offset_of!(Cell, count)),
+            long(offset_of!(Cell, total)),
+            long(offset_of!(Cell, max)),
+            long(offset_of!(Cell, charged)),
+            word(offset_of!(Cell, timeouts)),
+            word(offset_of!(Cell, early)),
+        ]);
+    }
+
+    /// And a spread, bucket by bucket.
+    fn spread(&mut self, block: &Block, at: usize) {
+        let (group, lock) = self.place(block.u64(at + offset_of!(Spread, tag)));
+        let holds = block.u32(at + offset_of!(Spread, holds));
+        for bucket in 0..layout::CELL_BUCKETS {
+            let count = block.u32(at + offset_of!(Spread, buckets) + 4 * bucket);
+            if count != 0 {
+                self.cells[group].put(&[2 * lock + 1, holds.into(), bucket as u64, count.into()]);
+            }
+        }
+    }
+
+    /// The group of a lock, and its place there.
+    fn place(&self, tag: u64) -> (usize, u64) {
+        let lock = self.index(tag) as usize;
+        (lock / GROUP, (lock % GROUP) as u64)
+    }
+
+    /// One lock after the other, each with its cells.
+    fn finish_locks(mut self, stacks: &Stacks, clock: &Clock, mut each: impl FnMut(LockStats)) {
+        self.others.sort_by_key(|part| part.lock);
+        let mut others = self.others.into_iter().peekable();
+        let mut taken = vec![Taken::default(); GROUP];
+        let mut parts = Vec::new();
+        for (group, (locks, cells)) in self.locks.chunks(GROUP).zip(self.cells).enumerate() {
+            let first = group * GROUP;
+            let beyond = (first + locks.len()) as u32;
+            parts.clear();
+            parts.extend(std::iter::from_fn(|| others.next_if(|part| part.lock < beyond)));
+            taken.fill(Taken::default());
+            unpack(&cells, first, stacks, &mut parts, &mut taken);
+            drop(cells);
+            parts.sort_unstable_by_key(|part| (part.lock, part.of, part.stack));
+            let mut rest = &parts[..];
+            for (n, (lock, taken)) in locks.iter().zip(&taken).enumerate() {
+                let count = rest.iter().take_while(|part| part.lock as usize == first + n).count();
+                let (own, others) = rest.split_at(count);
+                rest = others;
+                if lock.is_used() || own.iter().any(|part| part.of == Of::Waits && part.waits.count != 0) {
+                    each(finish(lock, own, taken, stacks, clock));
+                }
+            }
+        }
+        let recycled = Lock { kind: LockKind::Recycled, sum: self.recycled, ..Lock::default() };
+        if recycled.is_used() {
+            each(finish(&recycled, &[], &Taken::default(), stacks, clock));
+        }
     }
 }
+
+/// What [`Sums::cell`] and [`Sums::spread`] have kept of a group of locks, whose first has this index.
+fn unpack(cells: &Packed, first: usize, stacks: &Stacks, parts: &mut Vec<Part>, taken: &mut [Taken]) {
+    let mut values = cells.values();
+    let mut next = || values.next();
+    while let Some(what) = next() {
+        let mut next = || next().unwrap_or(0);
+        let (lock, holds) = (what as usize / 2, next() as u32);
+        let taken = &mut taken[lock];
+        if what % 2 == 1 {
+            taken.add(holds, next() as usize, next());
+            continue;
+        }
+        let stack = next() as u32;
+        let (count, total, max, charged) = (next(), next(), next(), next());
+        let (timeouts, mut early) = (next(), next());
+        while early != 0 {
+            let bucket = early & ((1 << layout::EARLY_BITS) - 1);
+            taken.add(holds, (bucket as usize).wrapping_sub(1), 1);
+            early >>= layout::EARLY_BITS;
+        }
+        let mut waits = Waits { count, total, max, charged, timeouts, vain: 0 };
+        let of = if holds == layout::OF_WAITS {
+            (waits.charged, waits.vain) = (0, charged);
+            Of::Waits
+        } else {
+            Of::Holds(stacks.get(holds as usize - 1).and_then(|stack| stack.first()).copied().unwrap_or(0))
+        };
+        parts.push(Part { lock: (first + lock) as u32, of, stack, waits });
+    }
+}
+
+/// So that what is known of a group's waits fits a processor's cache.
+const GROUP: usize = 1024;
 
 struct Reader {
     file: File,
@@ -421,14 +506,9 @@ impl Reader {
             };
             let going_on = u64::from(thread.lives && thread.wait_began != 0);
             if going_on != 0 {
-                let cell = Cell {
-                    role: layout::ROLE_WAIT,
-                    stack: thread.wait_stack,
-                    acquired: 0,
-                    waits: Waits { count: 1, total: ticks, max: ticks, ..Waits::default() },
-                    buckets: [0; layout::SITE_BUCKETS],
-                };
-                sums.others.push((sums.index(thread.wait_tag), cell));
+                let waits = Waits { count: 1, total: ticks, max: ticks, ..Waits::default() };
+                let (lock, stack) = (sums.index(thread.wait_tag), thread.wait_stack);
+                sums.others.push(Part { lock, of: Of::Waits, stack, waits });
             }
             if thread.lives {
                 holds.extend(thread.holds.iter().map(|&(tag, _, acquired)| (tag, acquired)));
@@ -470,7 +550,7 @@ impl Reader {
             arrays: self.arrays()?,
             dropped_arrays: header.u32(offset_of!(Header, arrays_dropped)) != 0,
         };
-        Ok((snapshot, Locks { reader: self, sums, stacks, clock }))
+        Ok((snapshot, Locks { sums, stacks, clock }))
     }
 
     fn clock(&self) -> Clock {
@@ -501,6 +581,7 @@ impl Reader {
         let offset = self.header.u64(offset_of!(Header, lock_offset));
         let mut locks: Vec<Lock> = Vec::new();
         locks.resize_with(count.max(layout::FIRST_LOCK as usize), Lock::default);
+        let (mut tags, mut acquired) = (vec![0; locks.len()], vec![true; locks.len()]);
         const AT_ONCE: usize = 1 << 12;
         for first in (0..count).step_by(AT_ONCE) {
             let here = AT_ONCE.min(count - first);
@@ -518,22 +599,26 @@ impl Reader {
                     continue;
                 }
                 let address = table.u64(at + offset_of!(LockSlot, address));
-                lock.tag = layout::tag(layout::word_of(index as u32, meta), address);
+                tags[index] = layout::tag(layout::word_of(index as u32, meta), address);
                 lock.address = address;
                 lock.kind = LockKind::from_byte(layout::meta_kind(meta));
+                acquired[index] = lock.kind.is_acquired();
                 lock.stack = table.u32(at + offset_of!(LockSlot, stack));
                 lock.handover = table.u64(at + offset_of!(LockSlot, handover));
                 lock.waiting = table.u64(at + offset_of!(LockSlot, waiting));
                 lock.charged = table.u64(at + offset_of!(LockSlot, charged));
             }
         }
-        let overflow = &mut locks[layout::OVERFLOW as usize];
-        overflow.tag = layout::tag(layout::OVERFLOW, 0);
-        overflow.kind = LockKind::Overflow;
+        tags[layout::OVERFLOW as usize] = layout::tag(layout::OVERFLOW, 0);
+        locks[layout::OVERFLOW as usize].kind = LockKind::Overflow;
+        let mut cells = Vec::new();
+        cells.resize_with(locks.len().div_ceil(GROUP), Packed::default);
         Ok(Sums {
             locks,
+            tags,
+            acquired,
             recycled: Sum::default(),
-            cells: Vec::new(),
+            cells,
             others: Vec::new(),
             threads: Vec::new(),
             dropped_waits: 0,
@@ -557,8 +642,8 @@ impl Reader {
         sums.recycled.add(record, offset_of!(Record, recycled), offset_of!(Record, recycled_holds));
         let overflow = &mut sums.locks[layout::OVERFLOW as usize].sum;
         overflow.add(record, offset_of!(Record, overflow), offset_of!(Record, overflow_holds));
-        let site = record.u64(offset_of!(Record, wait_site));
-        let stack = if site == 0 { None } else { self.block(site, layout::SITE_SIZE) };
+        let cell = record.u64(offset_of!(Record, wait_cell));
+        let cell = if cell == 0 { None } else { self.block(cell, layout::CELL_SIZE) };
         let mut thread = Thread {
             tid: record.u32(offset_of!(Record, tid)),
             lives: record.u32(offset_of!(Record, state)) == layout::HELD,
@@ -566,11 +651,11 @@ impl Reader {
             last_seen: record.u64(offset_of!(Record, last_seen)),
             wait_began: record.u64(offset_of!(Record, wait_began)),
             wait_tag: record.u64(offset_of!(Record, wait_tag)),
-            wait_stack: stack.map_or(0, |cell| cell.u32(offset_of!(SiteCell, stack))),
+            wait_stack: cell.map_or(0, |cell| cell.u32(offset_of!(Cell, stack))),
             ..Thread::default()
         };
         self.chunks(record, sums, &mut thread);
-        self.sites(record, sums, &mut thread);
+        self.cells(record, sums, &mut thread);
         self.events(record, sums);
         sums.threads.push(thread);
     }
@@ -588,12 +673,15 @@ impl Reader {
             }
             (&large, 0)
         };
+        let mut chunk = Block(vec![0; (layout::CHUNK_PAGES * PAGE) as usize]);
         for index in 0..len.min((directory.0.len() - at) / 4) {
             let page = u64::from(directory.u32(at + 4 * index)) * PAGE;
             if page == 0 || !sums.seen.insert(page) {
                 continue;
             }
-            let Some(chunk) = self.block(page, layout::CHUNK_PAGES * PAGE) else { continue };
+            if self.fill(&mut chunk, page).is_none() {
+                continue;
+            }
             for at in (0..PAGE as usize).step_by(size_of::<Entry>()) {
                 let tag = chunk.u64(at + offset_of!(Entry, tag));
                 match sums.lock(tag) {
@@ -615,65 +703,74 @@ impl Reader {
         }
     }
 
-    fn sites(&self, record: &Block, sums: &mut Sums, thread: &mut Thread) {
-        let others = Cell::read(record, offset_of!(Record, others));
-        sums.dropped_waits = sums.dropped_waits.saturating_add(others.waits.count);
-        if others.waits.count != 0 {
-            thread.waited.add(&others.waits);
-            thread.waited_for_locks.add(&others.waits);
-            sums.others.push((layout::OVERFLOW, others));
+    fn cells(&self, record: &Block, sums: &mut Sums, thread: &mut Thread) {
+        let waits_of = |block: &Block, at: usize| Waits {
+            count: block.u64(at + offset_of!(Cell, count)),
+            total: block.u64(at + offset_of!(Cell, total)),
+            max: block.u64(at + offset_of!(Cell, max)),
+            ..Waits::default()
+        };
+        let others = waits_of(record, offset_of!(Record, others));
+        sums.dropped_waits = sums.dropped_waits.saturating_add(others.count);
+        if others.count != 0 {
+            thread.waited.add(&others);
+            thread.waited_for_locks.add(&others);
+            sums.others.push(Part { lock: layout::OVERFLOW, of: Of::Waits, stack: 0, waits: others });
         }
-        let mut page = u64::from(record.u32(offset_of!(Record, site_page))) * PAGE;
-        while page != 0 && sums.seen.insert(page) {
-            let Some(block) = self.block(page, PAGE) else { break };
-            for at in (0..PAGE as usize).step_by(layout::SITE_SIZE as usize) {
-                let tag = block.u64(at + offset_of!(SiteCell, tag));
-                if block.u64(at + offset_of!(SiteCell, count)) == 0 || tag == layout::CREATION_TAG {
-                    continue;
-                }
-                if block.u32(at + offset_of!(SiteCell, role)) == layout::ROLE_WAIT {
-                    let waits = Waits {
-                        count: block.u64(at + offset_of!(SiteCell, count)),
-                        total: block.u64(at + offset_of!(SiteCell, total)),
-                        ..Waits::default()
-                    };
-                    thread.waited.add(&waits);
-                    if sums.lock(tag).is_none_or(|lock| lock.kind.is_acquired()) {
-                        thread.waited_for_locks.add(&waits);
-                    }
-                }
-                let cell = u32::try_from((page + at as u64) / layout::SITE_SIZE);
-                if let Ok(cell) = cell {
-                    sums.cells.push((sums.index(tag), cell));
+        self.runs(record, offset_of!(Record, cells), layout::CELL_SIZE, sums, |sums, block, at, offset| {
+            let count = block.u64(at + offset_of!(Cell, count));
+            if count == 0 {
+                return;
+            }
+            if block.u32(at + offset_of!(Cell, holds)) == layout::OF_WAITS {
+                let waits = waits_of(block, at);
+                thread.waited.add(&waits);
+                if sums.is_acquired(block.u64(at + offset_of!(Cell, tag))) {
+                    thread.waited_for_locks.add(&waits);
                 }
             }
-            page = u64::from(block.u32(offset_of!(SiteCell, page))) * PAGE;
-        }
+            match &mut sums.longest {
+                Some(longest) => longest.push(offset + offset_of!(Cell, max) as u64),
+                None => sums.cell(block, at),
+            }
+        });
+        self.runs(record, offset_of!(Record, blocks), layout::BLOCK_SIZE, sums, |sums, block, at, _| {
+            // The others are sites.
+            if block.u64(at + offset_of!(Spread, tag)) != 0 {
+                sums.spread(block, at);
+            }
+        });
     }
 
-    /// One lock after the other, each with its cells.
-    fn finish_locks(&self, sums: &mut Sums, stacks: &Stacks, clock: &Clock, mut each: impl FnMut(LockStats)) {
-        sums.cells.sort_unstable();
-        sums.others.sort_by_key(|(index, _)| *index);
-        let (mut cells, mut others) = (sums.cells.iter().peekable(), sums.others.iter().peekable());
-        let mut block = Block(vec![0; layout::SITE_SIZE as usize]);
-        for (index, lock) in sums.locks.iter().enumerate() {
-            let mut contention: Option<Contention> = None;
-            while let Some((_, cell)) = cells.next_if(|(of, _)| *of as usize == index) {
-                if self.fill(&mut block, u64::from(*cell) * layout::SITE_SIZE).is_some() {
-                    contention.get_or_insert_default().add(&Cell::read(&block, 0));
+    /// Calls `each` with what lies in the runs of the record's [`Slots`] at `slots`: where it lies in the
+    /// block that was read, and in the file.
+    fn runs(
+        &self,
+        record: &Block,
+        slots: usize,
+        size: u64,
+        sums: &mut Sums,
+        mut each: impl FnMut(&mut Sums, &Block, usize, u64),
+    ) {
+        let mut page = u64::from(record.u32(slots + offset_of!(Slots, run))) * PAGE;
+        let mut block = Block(Vec::new());
+        while page != 0 && sums.seen.insert(page) {
+            block.0.resize(PAGE as usize, 0);
+            if self.fill(&mut block, page).is_none() {
+                return;
+            }
+            let pages = u64::from(block.u32(offset_of!(Run, pages))).clamp(1, layout::RUN_PAGES);
+            let own = (1..pages).take_while(|n| sums.seen.insert(page + n * PAGE)).count() as u64;
+            if own > 0 {
+                block.0.resize(((1 + own) * PAGE) as usize, 0);
+                if self.fill(&mut block, page).is_none() {
+                    return;
                 }
             }
-            while let Some((_, cell)) = others.next_if(|(of, _)| *of as usize == index) {
-                contention.get_or_insert_default().add(cell);
+            for at in (size as usize..block.0.len()).step_by(size as usize) {
+                each(sums, &block, at, page + at as u64);
             }
-            if lock.is_used() || contention.as_ref().is_some_and(|contention| contention.waits.count != 0) {
-                each(finish(lock, contention.unwrap_or_default(), stacks, clock));
-            }
-        }
-        let recycled = Lock { kind: LockKind::Recycled, sum: sums.recycled.clone(), ..Lock::default() };
-        if recycled.is_used() {
-            each(finish(&recycled, Contention::default(), stacks, clock));
+            page = u64::from(block.u32(offset_of!(Run, previous))) * PAGE;
         }
     }
 
@@ -686,8 +783,8 @@ impl Reader {
         (going_on, ticks): (u64, u64),
     ) -> ThreadStats {
         let named = |tag: u64| {
-            let lock = &sums.locks.get((tag >> 32) as usize & layout::INDEX_MASK as usize)?;
-            (lock.tag == tag).then_some((lock.address, lock.kind))
+            let lock = &sums.locks[sums.known(tag)? as usize];
+            Some((lock.address, lock.kind))
         };
         let waits = named(thread.wait_tag).filter(|_| going_on != 0).map(|(address, kind)| WaitNow {
             address,
@@ -808,7 +905,8 @@ fn stack(stacks: &Stacks, number: u32) -> Arc<[u64]> {
     stacks.get(number as usize).cloned().unwrap_or_default()
 }
 
-fn finish(lock: &Lock, contention: Contention, stacks: &Stacks, clock: &Clock) -> LockStats {
+/// `parts` are those of this lock, in order.
+fn finish(lock: &Lock, parts: &[Part], taken: &Taken, stacks: &Stacks, clock: &Clock) -> LockStats {
     let mut stats = LockStats {
         address: lock.address,
         kind: lock.kind,
@@ -817,12 +915,41 @@ fn finish(lock: &Lock, contention: Contention, stacks: &Stacks, clock: &Clock) -
         handover_ns: clock.span(in_ticks(lock.handover)),
         ..LockStats::default()
     };
-    let waits = &contention.waits;
+    let (mut waits, mut waited_holds) = (Waits::default(), Waits::default());
+    for same in parts.chunk_by(|a, b| (a.of, a.stack) == (b.of, b.stack)) {
+        let mut sum = Waits::default();
+        same.iter().for_each(|part| sum.add(&part.waits));
+        let stack = stack(stacks, same[0].stack);
+        match same[0].of {
+            Of::Waits => {
+                waits.add(&sum);
+                stats.sites.push(Site {
+                    stack,
+                    contended: sum.count,
+                    wait_ns: clock.span(sum.total),
+                    wait_max_ns: clock.span(sum.max),
+                    timeouts: sum.timeouts,
+                    in_vain: sum.vain,
+                });
+            }
+            Of::Holds(acquired_at) => {
+                waited_holds.add(&sum);
+                stats.holders.push(Holder {
+                    acquired_at,
+                    stack,
+                    holds: sum.count,
+                    hold_ns: clock.span(sum.total),
+                    hold_max_ns: clock.span(sum.max),
+                    caused_ns: clock.span(in_ticks(sum.charged)),
+                });
+            }
+        }
+    }
     stats.contended = waits.count;
     stats.timeouts = waits.timeouts;
     stats.wait_total_ns = clock.span(waits.total);
     stats.wait_max_ns = clock.span(waits.max);
-    stats.wait_buckets = buckets(&contention.buckets);
+    stats.wait_buckets = buckets(&taken.waits);
     stats.in_vain = waits.vain;
     if !lock.kind.is_acquired() {
         stats.acquisitions = stats.acquisitions.saturating_add(waits.count);
@@ -831,34 +958,10 @@ fn finish(lock: &Lock, contention: Contention, stacks: &Stacks, clock: &Clock) -
         stats.signals = lock.sum.picked_total;
         [stats.broadcasts, stats.signals_with_mutex] = lock.sum.counts;
     } else if lock.kind.is_acquired() {
-        holds(&mut stats, &lock.sum, &contention.holds, clock);
-        stats.waited_hold_buckets = buckets(&contention.hold_buckets);
+        holds(&mut stats, &lock.sum, &waited_holds, clock);
+        stats.waited_hold_buckets = buckets(&taken.holds);
     }
-    stats.sites = contention
-        .sites
-        .into_iter()
-        .map(|(number, waits)| Site {
-            stack: stack(stacks, number),
-            contended: waits.count,
-            wait_ns: clock.span(waits.total),
-            wait_max_ns: clock.span(waits.max),
-            timeouts: waits.timeouts,
-            in_vain: waits.vain,
-        })
-        .collect();
     stats.sites.sort_by(|a, b| (b.wait_ns, b.contended, &a.stack).cmp(&(a.wait_ns, a.contended, &b.stack)));
-    stats.holders = contention
-        .holders
-        .into_iter()
-        .map(|((acquired_at, number), holds)| Holder {
-            acquired_at,
-            stack: stack(stacks, number),
-            holds: holds.count,
-            hold_ns: clock.span(holds.total),
-            hold_max_ns: clock.span(holds.max),
-            caused_ns: clock.span(in_ticks(holds.charged)),
-        })
-        .collect();
     stats.holders.sort_by(|a, b| {
         let key = |holder: &Holder| (holder.caused_ns, holder.hold_ns, holder.holds);
         key(b).cmp(&key(a)).then_with(|| (a.acquired_at, &a.stack).cmp(&(b.acquired_at, &b.stack)))
@@ -909,10 +1012,10 @@ fn in_ticks(charged: u64) -> u64 {
 }
 
 /// By powers of two; empty if there is nothing.
-fn buckets(of_cells: &[u64; layout::SITE_BUCKETS]) -> Vec<u64> {
+fn buckets(of_cells: &Buckets) -> Vec<u64> {
     let used = of_cells.iter().rposition(|count| *count != 0);
     let Some(used) = used else { return Vec::new() };
-    let mut buckets = vec![0; layout::SITE_BUCKET_SHIFT];
+    let mut buckets = vec![0; layout::CELL_BUCKET_SHIFT];
     buckets.extend_from_slice(&of_cells[..=used]);
     buckets
 }

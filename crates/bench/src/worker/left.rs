@@ -68,8 +68,9 @@ pub(crate) fn run(task: &Task) -> Result<()> {
         kind: LockKind::Mutex,
         writers: None,
     };
-    // Places in this program, which the report can find; and no stack, so that nothing is unwound.
-    let site = CallSite { pc: run as fn(&Task) -> Result<()> as usize, sp: 0 };
+    // A place in this program, which the report can find; further out than all that is on the stack, so that
+    // nothing lies around it.
+    let site = CallSite { pc: run as fn(&Task) -> Result<()> as usize, sp: usize::MAX / 2 };
     let mut threads = [ptr::null_mut(); THREADS];
     let mut be = |thread: usize, act: &mut dyn FnMut()| {
         WORD.set(threads[thread]);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use poundlock_core::events::{Event, Family};
-use poundlock_statfile::layout::{SITE_BUCKET_SHIFT, SITE_BUCKETS};
+use poundlock_statfile::layout::{CELL_BUCKET_SHIFT, CELL_BUCKETS};
 use poundlock_statfile::{Durations, EventCount, Snapshot};
 
 use super::text::duration;
@@ -115,8 +115,8 @@ pub(super) fn bounds(n: usize) -> (u64, u64) {
 pub(super) fn site_bounds(n: usize) -> (u64, u64) {
     let (from, to) = bounds(n);
     (
-        if n <= SITE_BUCKET_SHIFT { 0 } else { from },
-        if n + 1 >= SITE_BUCKET_SHIFT + SITE_BUCKETS { u64::MAX } else { to },
+        if n <= CELL_BUCKET_SHIFT { 0 } else { from },
+        if n + 1 >= CELL_BUCKET_SHIFT + CELL_BUCKETS { u64::MAX } else { to },
     )
 }
 

@@ -8,11 +8,9 @@
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::map::Map;
-use super::{
-    CallSite, Host, LockRef, Recorder, add, add_small, clock, count_wait, find, locks, modules, stacks,
-};
+use super::{CallSite, Host, LockRef, Recorder, add, clock, count_wait, find, locks, modules, stacks};
 use super::{find_unmarked, tag_of, threads};
-use crate::layout::{self, CHUNK_ENTRIES, Entry, INDEX_MASK, MARK, Record, SiteCell};
+use crate::layout::{self, CHUNK_ENTRIES, Cell, Entry, INDEX_MASK, MARK, Record};
 
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,12 +153,13 @@ impl<H: Host> Recorder<H> {
                         && entry.acquisitions.load(Relaxed) == record.woken_at.load(Relaxed)
                 });
             if in_vain {
-                add_small(&cell.vain, 1);
+                add(&cell.charged, 1);
             }
             record.woken_by.store(0, Relaxed);
         }
         record.wait_tag.store(tag, Relaxed);
-        record.wait_site.store(core::ptr::from_ref(cell).addr() as u64 - map.base().addr() as u64, Relaxed);
+        record.wait_cell.store(core::ptr::from_ref(cell).addr() as u64 - map.base().addr() as u64, Relaxed);
+        record.wait_sp.store(site.sp as u64, Relaxed);
         record.wait_began.store(now, Release);
         clock::calibrate_sometimes(map, now);
         modules::scan_sometimes(map, now);
@@ -179,10 +178,10 @@ fn own_entry(map: Map, record: &Record, word: u32) -> Option<&'static Entry> {
 
 /// Counts the wait that the record shows, if it shows one.
 pub(super) fn end_shown(map: Map, record: &Record, now: u64, timed_out: bool) {
-    let (began, site) = (record.wait_began.load(Relaxed), record.wait_site.load(Relaxed));
-    if began != 0 && site != 0 {
+    let (began, cell) = (record.wait_began.load(Relaxed), record.wait_cell.load(Relaxed));
+    if began != 0 && cell != 0 {
         // SAFETY: where a wait began there is a cell.
-        let cell = unsafe { &*map.base().add(site as usize).cast::<SiteCell>() };
+        let cell = unsafe { &*map.base().add(cell as usize).cast::<Cell>() };
         count_wait(map, cell, now.saturating_sub(began), timed_out);
         record.last_seen.store(now, Relaxed);
     }
@@ -191,14 +190,9 @@ pub(super) fn end_shown(map: Map, record: &Record, now: u64, timed_out: bool) {
 
 /// Counts the wait that the record shows, if the thread that is at `site` now is no longer in it.
 pub(super) fn end_stale(map: Map, record: &Record, site: CallSite, now: u64) {
-    let place = record.wait_site.load(Relaxed);
-    if record.wait_began.load(Relaxed) != 0 && place != 0 && site.sp != 0 {
-        // SAFETY: as above.
-        let cell = unsafe { &*map.base().add(place as usize).cast::<SiteCell>() };
-        let sp = cell.sp.load(Relaxed);
-        if sp != 0 && sp < site.sp as u64 {
-            end_shown(map, record, now, false);
-            record.nested.store(0, Relaxed);
-        }
+    let sp = record.wait_sp.load(Relaxed);
+    if record.wait_began.load(Relaxed) != 0 && sp != 0 && sp < site.sp as u64 {
+        end_shown(map, record, now, false);
+        record.nested.store(0, Relaxed);
     }
 }

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::sys;
 use crate::layout::{
-    self, ArraySlot, Events, Header, LockSlot, ModuleSlot, PAGE, Record, SiteCell, StackSlot,
+    self, ArraySlot, Cell, Events, Header, LockSlot, ModuleSlot, PAGE, Record, Run, Site, Spread, StackSlot,
 };
 
 /// How large a file is and what fits in it.
@@ -252,13 +252,40 @@ impl Map {
         unsafe { self.at(u64::from(page) * PAGE) }
     }
 
-    /// Site `index`.
+    /// Cell `index`.
     ///
     /// # Safety
     /// There is one.
-    pub(super) unsafe fn site(self, index: u32) -> &'static SiteCell {
+    pub(super) unsafe fn cell(self, index: u32) -> &'static Cell {
         // SAFETY: the caller vouches for it.
-        unsafe { self.at(u64::from(index) * layout::SITE_SIZE) }
+        unsafe { self.at(u64::from(index) * layout::CELL_SIZE) }
+    }
+
+    /// Block `index`, which is a site.
+    ///
+    /// # Safety
+    /// There is one.
+    pub(super) unsafe fn site(self, index: u32) -> &'static Site {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.at(u64::from(index) * layout::BLOCK_SIZE) }
+    }
+
+    /// Block `index`, which is not.
+    ///
+    /// # Safety
+    /// There is one.
+    pub(super) unsafe fn spread(self, index: u32) -> &'static Spread {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.at(u64::from(index) * layout::BLOCK_SIZE) }
+    }
+
+    /// The head of the run at `page`.
+    ///
+    /// # Safety
+    /// There is one.
+    pub(super) unsafe fn run(self, page: u32) -> &'static Run {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.at(u64::from(page) * PAGE) }
     }
 
     /// A run of words in the arena.

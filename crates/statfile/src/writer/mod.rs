@@ -33,7 +33,7 @@ pub use clock::read_clocks_by;
 pub use map::Options;
 pub use words::Words;
 
-use crate::layout::{self, CHUNK_ENTRIES, Entry, Events, INDEX_MASK, LockSlot, MARK, PAGE, Record, SiteCell};
+use crate::layout::{self, CHUNK_ENTRIES, Cell, Entry, Events, INDEX_MASK, LockSlot, MARK, PAGE, Record};
 use crate::{ArrayEnd, LockKind};
 use map::Map;
 use waits::Account;
@@ -111,7 +111,9 @@ pub struct Place {
 pub struct Wait {
     began: u64,
     record: *const Record,
-    cell: *const SiteCell,
+    cell: *const Cell,
+    /// The return address of the call that waits; 0 if unknown.
+    pc: usize,
     /// Where it is counted as going on; null if it is not.
     slot: *const LockSlot,
     /// Whether this is the wait that the record shows as going on. One in a signal handler is not.
@@ -122,8 +124,7 @@ impl Wait {
     /// The return address of the call that waits; 0 if unknown.
     #[must_use]
     pub fn pc(&self) -> usize {
-        // SAFETY: a cell of the thread's record, of a mapping that stays.
-        unsafe { self.cell.as_ref() }.map_or(0, |cell| cell.pc.load(Relaxed) as usize)
+        self.pc
     }
 
     /// Whether its cell is one of this record: not if the thread had to borrow one, or was forked meanwhile.
@@ -455,6 +456,7 @@ impl<H: Host> Recorder<H> {
             began: 0,
             record: core::ptr::null(),
             cell: core::ptr::null(),
+            pc: site.pc,
             slot: core::ptr::null(),
             shown: false,
         };
@@ -487,7 +489,8 @@ impl<H: Host> Recorder<H> {
             }
             if wait.shown {
                 visit.record.wait_tag.store(tag, Relaxed);
-                visit.record.wait_site.store(wait.cell as u64 - map.base() as u64, Relaxed);
+                visit.record.wait_cell.store(wait.cell as u64 - map.base() as u64, Relaxed);
+                visit.record.wait_sp.store(site.sp as u64, Relaxed);
                 visit.record.wait_began.store(wait.began, Release);
             }
             clock::calibrate_sometimes(map, wait.began);
@@ -536,12 +539,7 @@ impl<H: Host> Recorder<H> {
         if let Some(visit) = self.enter() {
             let map = visit.map;
             let unwind = self.unwind.load(Relaxed) != 0;
-            let cell = if site.pc == 0 {
-                None
-            } else {
-                stacks::cell(map, visit.record, layout::CREATION_TAG, stacks::Role::Wait, site, unwind)
-            };
-            let stack = cell.map_or(0, |cell| cell.stack.load(Relaxed));
+            let stack = stacks::stack(map, visit.record, site, unwind);
             // SAFETY: set once, before ON.
             let options = unsafe { &(*self.setup.get()).options };
             locks::created(map, lock, stack, options);
@@ -724,10 +722,8 @@ impl<H: Host> Recorder<H> {
         }
         let tag = entry.tag.load(Relaxed);
         let unwind = self.unwind.load(Relaxed) != 0;
-        let role = stacks::Role::Hold(entry.site.load(Relaxed));
-        let cell = stacks::cell(map, record, tag, role, site, unwind)
-            .or_else(|| stacks::cell(map, record, tag, role, CallSite { pc: 0, sp: 0 }, false));
-        let Some(cell) = cell else {
+        let acquired = entry.site.load(Relaxed);
+        let Some(cell) = stacks::hold_cell(map, record, tag, acquired, site, unwind) else {
             account.nobodys(charge);
             self.lost();
             return;
@@ -1091,11 +1087,20 @@ fn wait_ended(map: Map, record: &Record, wait: &Wait, now: u64, timed_out: bool)
 }
 
 #[inline]
-fn count_wait(map: Map, cell: &SiteCell, ticks: u64, timed_out: bool) {
-    add(&cell.count, 1);
+fn count_wait(map: Map, cell: &Cell, ticks: u64, timed_out: bool) {
+    let before = cell.count.load(Relaxed);
+    cell.count.store(before.wrapping_add(1), Relaxed);
     add(&cell.total, ticks);
     raise(&cell.max, ticks);
-    add_small(&cell.buckets[layout::site_bucket(clock::span(map, ticks))], 1);
+    let bucket = layout::cell_bucket(clock::span(map, ticks));
+    let spread = cell.spread.load(Relaxed);
+    if before < layout::EARLY {
+        let early = (bucket as u32 + 1) << (before as u32 * layout::EARLY_BITS);
+        cell.early.store(cell.early.load(Relaxed) | early, Relaxed);
+    } else if spread != 0 {
+        // SAFETY: a cell's spread is one.
+        add_small(&unsafe { map.spread(spread) }.buckets[bucket], 1);
+    }
     if timed_out {
         add_small(&cell.timeouts, 1);
     }

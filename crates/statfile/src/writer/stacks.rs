@@ -1,10 +1,10 @@
 //! Stacks: unwound once per place, recognised from then on.
 //!
-//! A thread that waits at a place again finds its [`SiteCell`] by the return address, the stack pointer and
-//! the lock. That the callers further out are the same as well is then read off the stack: each cell
-//! remembers where the unwinder found the outer return addresses, and they must all be there still. Reading
-//! is safe, frame by frame from the inside: up to the first difference the stack *is* the one that was
-//! unwound, so the next return address lies where it lay then.
+//! A thread that is at a place again finds its [`Site`] by the return address and the stack pointer. That the
+//! callers further out are the same as well is then read off the stack: each site remembers where the unwinder
+//! found the outer return addresses, and they must all be there still. Reading is safe, frame by frame from
+//! the inside: up to the first difference the stack *is* the one that was unwound, so the next return address
+//! lies where it lay then. Of several sites that would be in two places of the table, two are remembered.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicU32;
@@ -12,10 +12,12 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::map::Map;
 use super::{CallSite, modules};
-use crate::layout::{self, MAX_FRAMES, PAGE, Record, SITE_SIZE, SiteCell, StackSlot};
+use crate::layout::{
+    self, BLOCK_SIZE, CELL_SIZE, Cell, MAX_FRAMES, PAGE, Record, Run, Site, Slots, StackSlot,
+};
 
 /// How many cells one record has. Waits that would need more are counted by place only, in the last [`KEPT`].
-const MAX_SITES: u32 = 1 << 20;
+const MAX_CELLS: u32 = 1 << 20;
 /// Cells for places only.
 const KEPT: u32 = 1 << 12;
 
@@ -35,23 +37,6 @@ pub(super) fn unwinder_is_lock_free() -> bool {
     false
 }
 
-/// What a cell counts.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    Wait,
-    /// Holds of a lock that was acquired by the call with this return address.
-    Hold(u64),
-}
-
-impl Role {
-    const fn parts(self) -> (u32, u64) {
-        match self {
-            Role::Wait => (layout::ROLE_WAIT, 0),
-            Role::Hold(acquired) => (layout::ROLE_HOLD, acquired),
-        }
-    }
-}
-
 /// The cell for waits for the lock with `tag` at this place; one that stands for several locks or, without
 /// memory, for all places where there is no room for more.
 pub(super) fn wait_cell(
@@ -60,158 +45,226 @@ pub(super) fn wait_cell(
     tag: u64,
     site: CallSite,
     unwind: bool,
-) -> &'static SiteCell {
+) -> &'static Cell {
     let overflow = layout::tag(layout::OVERFLOW, 0);
-    cell(map, record, tag, Role::Wait, site, unwind)
-        .or_else(|| cell(map, record, overflow, Role::Wait, site, unwind))
+    let stack = stack(map, record, site, unwind);
+    find(map, record, (tag, stack, layout::OF_WAITS))
+        .or_else(|| find(map, record, (overflow, stack, layout::OF_WAITS)))
         .unwrap_or(&record.others)
 }
 
-/// The cell for this lock at this place. `None` if there is no room for it.
-pub(super) fn cell(
+/// The cell for holds of this lock that end at this place and began with the call that returns to `acquired`;
+/// without room for it, one for all places. `None` if there is no room for that.
+pub(super) fn hold_cell(
     map: Map,
     record: &Record,
     tag: u64,
-    role: Role,
+    acquired: u64,
     site: CallSite,
     unwind: bool,
-) -> Option<&'static SiteCell> {
-    let (number, acquired) = role.parts();
-    let is_it = |cell: &SiteCell| {
-        cell.tag.load(Relaxed) == tag
-            && cell.pc.load(Relaxed) == site.pc as u64
-            && cell.acquired.load(Relaxed) == acquired
-            && cell.role.load(Relaxed) == number
-    };
-    let head = head(map, record, tag, site.pc)?;
-    if let Some(cell) = chain(map, head).find(|cell| is_it(cell) && still_there(map, cell, site)) {
-        return Some(cell);
-    }
+) -> Option<&'static Cell> {
+    // A stack of this one frame, which no stack pointer belongs to.
+    let acquired = stack(map, record, CallSite { pc: acquired as usize, sp: 0 }, false);
+    let stack = stack(map, record, site, unwind);
+    find(map, record, (tag, stack, 1 + acquired)).or_else(|| find(map, record, (tag, 0, 1 + acquired)))
+}
 
-    let mut trace = Trace::start(site);
-    if unwind && site.pc != 0 {
-        trace.unwind();
+/// What a cell is about: the lock's tag, the stack, and [`Cell::holds`].
+type About = (u64, u32, u32);
+
+fn about(cell: &Cell) -> About {
+    (cell.tag.load(Relaxed), cell.stack.load(Relaxed), cell.holds.load(Relaxed))
+}
+
+/// The cell for this, with room for how long what it counts next takes. `None` if there is no room for it.
+fn find(map: Map, record: &Record, what: About) -> Option<&'static Cell> {
+    let first = head(map, record, what)?;
+    let known = chain(map, first).find(|cell| about(cell) == what);
+    let Some(cell) = known else { return new_cell(map, record, what) };
+    if cell.count.load(Relaxed) >= layout::EARLY
+        && cell.spread.load(Relaxed) == 0
+        && let Some(offset) = new_slot(map, &record.blocks, BLOCK_SIZE)
+    {
+        // SAFETY: just allocated.
+        let spread = unsafe { map.spread((offset / BLOCK_SIZE) as u32) };
+        spread.holds.store(what.2, Relaxed);
+        // Release: a reader of the running process finds it only when it is whole.
+        spread.tag.store(what.0, Release);
+        cell.spread.store((offset / BLOCK_SIZE) as u32, Relaxed);
     }
-    let stack = if site.pc == 0 { 0 } else { intern(map, trace.frames()) };
-    if let Some(cell) = chain(map, head).find(|cell| is_it(cell) && cell.stack.load(Relaxed) == stack) {
-        trace.remember(cell);
-        return Some(cell);
-    }
-    let index = new_cell(map, record, tag)?;
-    // SAFETY: just allocated.
-    let cell = unsafe { map.site(index) };
-    cell.tag.store(tag, Relaxed);
-    cell.pc.store(site.pc as u64, Relaxed);
-    cell.stack.store(stack, Relaxed);
-    cell.role.store(number, Relaxed);
-    cell.acquired.store(acquired, Relaxed);
-    trace.remember(cell);
-    // Looked up again: there may be more of them by now.
-    let head = self::head(map, record, tag, site.pc)?;
-    cell.next.store(head.load(Relaxed), Relaxed);
-    // Release: a reader of the running process finds the cell only when it is whole.
-    head.store(index, Release);
     Some(cell)
 }
 
 /// The cells from here on.
-fn chain(map: Map, head: &AtomicU32) -> impl Iterator<Item = &'static SiteCell> {
+fn chain(map: Map, head: &AtomicU32) -> impl Iterator<Item = &'static Cell> {
     let mut index = head.load(Relaxed);
     let chain = core::iter::from_fn(move || {
         // SAFETY: chains hold indices of cells.
-        let cell = (index != 0).then(|| unsafe { map.site(index) })?;
+        let cell = (index != 0).then(|| unsafe { map.cell(index) })?;
         index = cell.next.load(Relaxed);
         Some(cell)
     });
     // Bounded, should a child forked behind our back have written to its parent's chain.
-    chain.take(MAX_SITES as usize)
+    chain.take(MAX_CELLS as usize)
 }
 
-/// All heads of the record.
-fn heads(map: Map, record: &Record) -> &'static [AtomicU32] {
-    let page = u64::from(record.site_heads.load(Relaxed)) * PAGE;
+/// The record's page of heads, of cells and of sites.
+fn heads(map: Map, record: &Record) -> Option<u32> {
+    let page = record.heads.load(Relaxed);
+    if page != 0 {
+        return Some(page);
+    }
+    let page = (map.allocate(1)? / PAGE) as u32;
+    record.cell_heads.store(page, Relaxed);
+    record.cell_heads_bits.store(layout::CELL_HEADS.ilog2(), Relaxed);
+    record.heads.store(page, Relaxed);
+    Some(page)
+}
+
+/// All heads of cells of the record.
+fn cell_heads(map: Map, record: &Record) -> &'static [AtomicU32] {
+    let page = u64::from(record.cell_heads.load(Relaxed)) * PAGE;
     // SAFETY: as many words as that.
-    unsafe { map.words(page, 1 << record.site_heads_bits.load(Relaxed)) }
+    unsafe { map.words(page, 1 << record.cell_heads_bits.load(Relaxed)) }
 }
 
 /// The head of the chain that such a cell is in.
-fn head(map: Map, record: &Record, tag: u64, pc: usize) -> Option<&'static AtomicU32> {
-    if record.site_heads.load(Relaxed) == 0 {
-        let page = (map.allocate(1)? / PAGE) as u32;
-        record.site_heads_bits.store(layout::SITE_HEADS.ilog2(), Relaxed);
-        record.site_heads.store(page, Release);
-    }
-    let hash = (tag ^ (pc as u64).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let heads = heads(map, record);
-    Some(&heads[(hash >> (64 - heads.len().ilog2())) as usize])
+fn head(map: Map, record: &Record, what: About) -> Option<&'static AtomicU32> {
+    heads(map, record)?;
+    let heads = cell_heads(map, record);
+    Some(&heads[place(what, heads.len().ilog2())])
 }
 
-fn new_cell(map: Map, record: &Record, tag: u64) -> Option<u32> {
-    let count = record.site_count.load(Relaxed);
+/// Where in as many heads as this power of two such a cell is.
+fn place((tag, stack, holds): About, bits: u32) -> usize {
+    let place = u64::from(stack) << 32 | u64::from(holds);
+    let key = tag ^ place.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    // The address, of which the low half is in the tag, grows with the index in the upper half.
+    let key = key ^ key >> 32;
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits)) as usize
+}
+
+fn new_cell(map: Map, record: &Record, what: About) -> Option<&'static Cell> {
+    let count = record.cell_count.load(Relaxed);
     // Some are kept for places that stand for several locks.
-    let limit = if tag == layout::tag(layout::OVERFLOW, 0) { MAX_SITES } else { MAX_SITES - KEPT };
+    let limit = if what.0 == layout::tag(layout::OVERFLOW, 0) { MAX_CELLS } else { MAX_CELLS - KEPT };
     if count >= limit {
         return None;
     }
-    if count >= 4 << record.site_heads_bits.load(Relaxed) {
+    if count >= 1 << record.cell_heads_bits.load(Relaxed) {
         more_heads(map, record);
     }
-    if record.site_next.load(Relaxed) == record.site_end.load(Relaxed) {
-        let page = map.allocate(1)?;
-        // SAFETY: just allocated, and cells lie in it from its beginning on.
-        let first = unsafe { map.site((page / SITE_SIZE) as u32) };
-        first.page.store(record.site_page.load(Relaxed), Relaxed);
-        // Release: a reader of the running process finds what comes before this page.
-        record.site_page.store((page / PAGE) as u32, Release);
-        record.site_next.store(page, Relaxed);
-        record.site_end.store(page + PAGE, Relaxed);
-    }
-    let offset = record.site_next.load(Relaxed);
-    record.site_next.store(offset + SITE_SIZE, Relaxed);
-    record.site_count.store(count + 1, Relaxed);
-    Some((offset / SITE_SIZE) as u32)
+    let index = (new_slot(map, &record.cells, CELL_SIZE)? / CELL_SIZE) as u32;
+    record.cell_count.store(count + 1, Relaxed);
+    // SAFETY: just allocated.
+    let cell = unsafe { map.cell(index) };
+    let (tag, stack, holds) = what;
+    cell.tag.store(tag, Relaxed);
+    cell.stack.store(stack, Relaxed);
+    cell.holds.store(holds, Relaxed);
+    // There may be more of them by now.
+    let head = head(map, record, what)?;
+    cell.next.store(head.load(Relaxed), Relaxed);
+    head.store(index, Relaxed);
+    Some(cell)
 }
 
-/// Eight times as many heads, over which the cells are spread anew. Without memory all stays as it is.
+/// Offset of a new cell or block, all zero.
+fn new_slot(map: Map, slots: &Slots, size: u64) -> Option<u64> {
+    let mut offset = slots.next.load(Relaxed);
+    if offset == slots.end.load(Relaxed) {
+        let before = slots.run.load(Relaxed);
+        let many = (before != 0).then_some(layout::RUN_PAGES);
+        let allocate = |pages: u64| Some((map.allocate(pages)?, pages));
+        let (start, pages) = many.and_then(allocate).or_else(|| allocate(1))?;
+        // SAFETY: just allocated to be a run.
+        let run: &Run = unsafe { map.run((start / PAGE) as u32) };
+        run.previous.store(before, Relaxed);
+        run.pages.store(pages as u32, Relaxed);
+        // Release: a reader of the running process finds what comes before this run.
+        slots.run.store((start / PAGE) as u32, Release);
+        slots.end.store(start + pages * PAGE, Relaxed);
+        offset = start + size;
+    }
+    slots.next.store(offset + size, Relaxed);
+    Some(offset)
+}
+
+/// Four times as many heads, over which the cells are spread anew. Without memory all stays as it is.
 fn more_heads(map: Map, record: &Record) {
-    const MORE: u32 = 3;
-    let old = heads(map, record);
+    const MORE: u32 = 2;
+    let old = cell_heads(map, record);
     let bits = old.len().ilog2() + MORE;
     let Some(offset) = map.allocate((4u64 << bits).div_ceil(PAGE)) else { return };
     // SAFETY: just allocated.
     let new = unsafe { map.words(offset, 1 << bits) };
     for head in old {
         let mut index = head.load(Relaxed);
-        for _ in 0..MAX_SITES {
+        for _ in 0..MAX_CELLS {
             if index == 0 {
                 break;
             }
             // SAFETY: chains hold indices of cells.
-            let cell = unsafe { map.site(index) };
+            let cell = unsafe { map.cell(index) };
             let next = cell.next.load(Relaxed);
-            let key = cell.tag.load(Relaxed) ^ cell.pc.load(Relaxed).rotate_left(32);
-            let place = &new[(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits)) as usize];
-            cell.next.store(place.load(Relaxed), Relaxed);
-            place.store(index, Release);
+            let head = &new[place(about(cell), bits)];
+            cell.next.store(head.load(Relaxed), Relaxed);
+            head.store(index, Relaxed);
             index = next;
         }
     }
-    // The place before the number: in between, as many of the new heads as there were of the old ones.
-    record.site_heads.store((offset / PAGE) as u32, Release);
-    record.site_heads_bits.store(bits, Release);
+    record.cell_heads.store((offset / PAGE) as u32, Relaxed);
+    record.cell_heads_bits.store(bits, Relaxed);
 }
 
-/// Whether the thread is at the cell's place, by the same callers.
-fn still_there(map: Map, cell: &SiteCell, site: CallSite) -> bool {
-    if cell.sp.load(Relaxed) != site.sp as u64 {
+/// The number of the stack of the calling thread, which is at this place; 0 if it is unknown.
+pub(super) fn stack(map: Map, record: &Record, site: CallSite, unwind: bool) -> u32 {
+    if site.pc == 0 {
+        return 0;
+    }
+    let places = site_places(map, record, site);
+    let known = places.into_iter().flatten().find_map(|place| {
+        let index = place.load(Relaxed);
+        // SAFETY: these places have blocks that are sites.
+        let known = (index != 0).then(|| unsafe { map.site(index) })?;
+        (known.pc.load(Relaxed) == site.pc as u64 && still_there(map, known, site))
+            .then(|| known.stack.load(Relaxed))
+    });
+    if let Some(stack) = known {
+        return stack;
+    }
+    let mut trace = Trace::start(site);
+    if unwind {
+        trace.unwind();
+    }
+    let stack = intern(map, trace.frames());
+    if let Some(places) = places {
+        trace.remember(map, record, places, stack);
+    }
+    stack
+}
+
+/// Where the record has what it remembers of this place, if it remembers it.
+fn site_places(map: Map, record: &Record, site: CallSite) -> Option<[&'static AtomicU32; 2]> {
+    let page = u64::from(heads(map, record)?) * PAGE;
+    // SAFETY: the second half of the page of heads.
+    let places = unsafe { map.words(page + 4 * layout::CELL_HEADS as u64, layout::SITES) };
+    let hash = (site.pc as u64 ^ (site.sp as u64).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let place = (hash >> (64 - layout::SITES.ilog2())) as usize;
+    Some([&places[place], &places[place ^ 1]])
+}
+
+/// Whether the thread is at this site, by the same callers.
+fn still_there(map: Map, known: &Site, site: CallSite) -> bool {
+    if known.sp.load(Relaxed) != site.sp as u64 {
         return false;
     }
-    let known = cell.words_len.load(Relaxed) as usize;
-    if known == 0 {
+    let words = known.words_len.load(Relaxed) as usize;
+    if words == 0 {
         return true;
     }
-    let Some(stack) = map.stack(cell.stack.load(Relaxed)) else { return false };
-    let outer = stack.frames[1..].iter().zip(&cell.words).take(known);
+    let Some(stack) = map.stack(known.stack.load(Relaxed)) else { return false };
+    let outer = stack.frames[1..].iter().zip(&known.words).take(words);
     outer.into_iter().all(|(frame, word)| {
         let place = site.sp as *const u64;
         // SAFETY: part of this thread's own stack: see the head of the file. Volatile, as it belongs to
@@ -274,13 +327,24 @@ impl Trace {
         true
     }
 
-    /// What `still_there` needs.
-    fn remember(&self, cell: &SiteCell) {
-        cell.sp.store(self.site.sp as u64, Relaxed);
-        for (place, word) in cell.words.iter().zip(&self.words[..self.words_len]) {
+    /// What `still_there` needs, in one of these places: one that is not in use yet, or the first.
+    fn remember(&self, map: Map, record: &Record, places: [&AtomicU32; 2], stack: u32) {
+        let place = places.iter().find(|place| place.load(Relaxed) == 0).unwrap_or(&places[0]);
+        let mut index = place.load(Relaxed);
+        if index == 0 {
+            let Some(offset) = new_slot(map, &record.blocks, BLOCK_SIZE) else { return };
+            index = (offset / BLOCK_SIZE) as u32;
+        }
+        // SAFETY: just allocated, or one of these places'.
+        let site = unsafe { map.site(index) };
+        site.pc.store(self.site.pc as u64, Relaxed);
+        site.sp.store(self.site.sp as u64, Relaxed);
+        site.stack.store(stack, Relaxed);
+        for (place, word) in site.words.iter().zip(&self.words[..self.words_len]) {
             place.store(*word, Relaxed);
         }
-        cell.words_len.store(self.words_len as u32, Relaxed);
+        site.words_len.store(self.words_len as u32, Relaxed);
+        place.store(index, Relaxed);
     }
 }
 

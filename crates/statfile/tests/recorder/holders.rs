@@ -344,3 +344,50 @@ fn a_hold_that_goes_on_is_charged_so_far() {
     assert_eq!((stats.holders.len(), stats.holders[0].holds), (1, 1));
     all_is_charged(stats, 1);
 }
+
+/// More places than a thread remembers at a time, and more waits and holds than a place keeps by itself.
+#[test]
+fn every_wait_and_every_hold_is_in_the_distributions() {
+    const PLACES: usize = 3 * layout::SITES;
+    const TIMES: u64 = 3 * layout::EARLY;
+    recording!(Spread: directory, recorder, Options { stacks: 8192, ..SMALL });
+    let lock = Lock::default();
+    // Further out than all that is on the stack: nothing lies around it.
+    let place = |number: usize| CallSite { pc: 0x1000 + number, sp: usize::MAX / 2 };
+    let (begun, over) = (Barrier::new(2), Barrier::new(2));
+    let waits = |number: usize| if number == 0 { TIMES } else { 1 };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..PLACES {
+                for _ in 0..waits(number) {
+                    recorder.acquired(lock.seen(), FIRST);
+                    begun.wait();
+                    begun.wait();
+                    recorder.released(lock.seen(), place(PLACES + number));
+                    over.wait();
+                    over.wait();
+                }
+            }
+        });
+        for number in 0..PLACES {
+            for _ in 0..waits(number) {
+                begun.wait();
+                let wait = recorder.wait_begin(lock.seen(), place(number));
+                begun.wait();
+                over.wait();
+                recorder.acquired_after_wait(lock.seen(), wait, SECOND);
+                recorder.released(lock.seen(), NOWHERE);
+                over.wait();
+            }
+        }
+    });
+    let found = snapshot(directory.path());
+    let stats = of(&found, lock.address());
+    let all = PLACES as u64 - 1 + TIMES;
+    assert_eq!((stats.contended, stats.waited_holds), (all, all));
+    assert_eq!((stats.sites.len(), stats.holders.len()), (PLACES, PLACES));
+    assert!(stats.sites.iter().any(|site| site.contended == TIMES && site.stack[..] == [0x1000]));
+    assert!(stats.holders.iter().all(|holder| holder.acquired_at == FIRST as u64));
+    assert_eq!(stats.wait_buckets.iter().sum::<u64>(), all);
+    assert_eq!(stats.waited_hold_buckets.iter().sum::<u64>(), all);
+}
