@@ -7,17 +7,23 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+#[cfg(feature = "bench")]
 mod bench;
 mod ipcrm;
 mod ipcs;
 mod launch;
+#[cfg(not(all(feature = "bench", feature = "sim")))]
+mod left_out;
 mod library;
 mod locks;
 mod message;
 mod output;
 mod program;
+#[cfg(feature = "bench")]
+mod results;
 mod run;
 mod semaphores;
+#[cfg(feature = "sim")]
 mod sim;
 mod stat;
 mod torture;
@@ -39,9 +45,17 @@ enum Cmd {
     /// List the locks that a program can run on
     Locks(locks::Args),
     /// Measure our locks against glibc's on this machine
+    #[cfg(feature = "bench")]
     Bench(bench::Args),
+    /// Not in this build: measure our locks against glibc's on this machine
+    #[cfg(not(feature = "bench"))]
+    Bench(left_out::Args),
     /// Run our locks on simulated machines of up to 512 cores
+    #[cfg(feature = "sim")]
     Sim(sim::Args),
+    /// Not in this build: run our locks on simulated machines of up to 512 cores
+    #[cfg(not(feature = "sim"))]
+    Sim(left_out::Args),
     /// Torture a lock with real threads, signals, cancellation and forks, and check that it stays one
     Torture(torture::Args),
     /// List semaphore arrays, or report on them
@@ -70,8 +84,14 @@ fn dispatch(cmd: Cmd) -> ExitCode {
         Cmd::Run(args) => run::main(args),
         Cmd::Stat(args) => stat::main(args),
         Cmd::Locks(args) => locks::main(args),
+        #[cfg(feature = "bench")]
         Cmd::Bench(args) => bench::main(args),
+        #[cfg(not(feature = "bench"))]
+        Cmd::Bench(_) => left_out::main("benchmarks"),
+        #[cfg(feature = "sim")]
         Cmd::Sim(args) => sim::main(args),
+        #[cfg(not(feature = "sim"))]
+        Cmd::Sim(_) => left_out::main("simulator"),
         Cmd::Torture(args) => torture::main(args),
         Cmd::Ipcs(args) => ipcs::main(args),
         Cmd::Ipcrm(args) => ipcrm::main(args),
