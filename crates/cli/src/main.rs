@@ -5,10 +5,11 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches, Parser, Subcommand};
 
 #[cfg(feature = "bench")]
 mod bench;
+mod complete;
 mod ipcrm;
 mod ipcs;
 mod launch;
@@ -16,6 +17,7 @@ mod launch;
 mod left_out;
 mod library;
 mod locks;
+mod manual;
 mod message;
 mod output;
 mod program;
@@ -62,6 +64,8 @@ enum Cmd {
     Ipcs(ipcs::Args),
     /// Remove semaphore arrays
     Ipcrm(ipcrm::Args),
+    /// Write the manual pages, and completions for bash, zsh and fish, below a directory
+    Generate(manual::Args),
     /// The process that `torture` watches
     #[command(name = poundlock_torture::BODY, hide = true)]
     TortureBody(poundlock_torture::ChildArgs),
@@ -74,7 +78,11 @@ enum Cmd {
 }
 
 fn main() -> ExitCode {
-    let code = dispatch(Cli::parse().cmd);
+    complete::answer(manual::command);
+    let matches = manual::command().get_matches();
+    // Its errors are those of a command line that `get_matches` would not have passed.
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let code = dispatch(cli.cmd);
     library::remove_link();
     code
 }
@@ -95,6 +103,7 @@ fn dispatch(cmd: Cmd) -> ExitCode {
         Cmd::Torture(args) => torture::main(args),
         Cmd::Ipcs(args) => ipcs::main(args),
         Cmd::Ipcrm(args) => ipcrm::main(args),
+        Cmd::Generate(args) => manual::main(args),
         Cmd::TortureBody(args) => poundlock_torture::body(args),
         Cmd::TortureArrays(args) => poundlock_torture::arrays(args),
         Cmd::TortureExecuted(args) => poundlock_torture::executed(args),
