@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::Machine;
+use crate::Summary;
 use crate::affinity;
 use crate::error::{Error, Result};
 use crate::grid::result::Floors;
 use crate::launch::{Context, Process};
-use crate::machine::Machine;
 use crate::report::{Report, Table, median, spread};
-use crate::stats::Summary;
 use crate::worker::{Answer, Task, floor};
 
 /// How to measure.

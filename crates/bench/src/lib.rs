@@ -20,12 +20,9 @@
 //! exclude, a library that leaves the calls to glibc, statistics that were not on.
 
 mod affinity;
-mod clock;
 mod contender;
 mod error;
 mod launch;
-mod machine;
-mod stats;
 mod work;
 
 pub mod figures;
@@ -47,9 +44,9 @@ pub mod stat;
 pub mod uncontended;
 pub mod worker;
 
-pub use clock::Usage;
+use poundlock_measure::clock;
+
 pub use error::{Error, Result};
 pub use launch::Context;
-pub use machine::{Machine, Others};
-pub use stats::{Summary, jain};
+pub use poundlock_measure::{Machine, Others, Summary, Usage, jain};
 pub use work::Calibration;

@@ -12,13 +12,13 @@ use poundlock_linux::Linux;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::Summary;
 use crate::contender::{self, Contender, MUTEX_REFERENCES};
 use crate::error::Result;
 use crate::plan::{
     Column, Common, Plan, Preset, Row, Rows, check_run, check_threads, check_us, in_rounds, ns, table,
 };
 use crate::report::{Limit, Table, Target, median};
-use crate::stats::Summary;
 use crate::worker::alone::Operation;
 use crate::worker::drive::{self, Inside};
 use crate::worker::pass::{self, Next};

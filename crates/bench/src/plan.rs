@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::Machine;
+use crate::Summary;
 use crate::affinity;
 use crate::contender::Contender;
 use crate::error::{Error, Result};
 use crate::launch::{Context, Process};
-use crate::machine::Machine;
 use crate::progress::rounds;
 use crate::report::{Report, Table, Target, median, spread};
-use crate::stats::Summary;
 use crate::work::Calibration;
 use crate::worker::{Answer, Task, alone, drive};
 

@@ -7,8 +7,7 @@ use serde::Serialize;
 use terminal_size::{Width, terminal_size_of};
 
 use crate::contender::DEFAULT;
-use crate::machine::Machine;
-use crate::stats::Summary;
+use crate::{Machine, Summary};
 
 /// A benchmark's figures, to be read.
 #[derive(Clone, Debug)]
@@ -65,21 +64,7 @@ fn text_in(report: &Report, targets: bool, columns: usize) -> String {
 
 /// What is wrong with the machine, if others used it meanwhile.
 pub(crate) fn busy(report: &Report) -> Option<String> {
-    busy_line(&report.machine, report.others)
-}
-
-/// The same of a machine of whose CPUs others had this share.
-pub fn busy_line(machine: &Machine, others: Option<f64>) -> Option<String> {
-    let load = machine.load_average > 0.5 * machine.cpus as f64;
-    let others = others.filter(|others| *others > 0.05);
-    let had = others
-        .map_or_else(String::new, |others| format!(", others had up to {:.0} % of the CPUs", others * 100.0));
-    (load || others.is_some()).then(|| {
-        format!(
-            "BUSY MACHINE (load average {:.2} at the start, {} CPUs{had}): the figures are worth less.",
-            machine.load_average, machine.cpus
-        )
-    })
+    poundlock_measure::busy_line(&report.machine, report.others)
 }
 
 /// The tables, and the targets if they are asked for.

@@ -7,13 +7,13 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
+use crate::Summary;
 use crate::clock;
 use crate::contender::DEFAULT;
 use crate::error::{Error, Result};
 use crate::launch::{self, Context};
 use crate::plan::{Plan, Preset, Rows};
 use crate::report::{Limit, Table, Target, median, spread};
-use crate::stats::Summary;
 
 /// What to measure and how often.
 #[derive(Clone, Debug, Serialize, clap::Args)]

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::Summary;
 use crate::contender::DEFAULT;
 use crate::error::{Error, Result};
 use crate::launch::{self, Context, Process};
 use crate::plan::{Labels, Plan, Preset, Row, Rows, Sample, check_run};
 use crate::report::{Limit, Table, Target, median, spread};
-use crate::stats::Summary;
 use crate::worker::alone::Operation;
 use crate::worker::{Task, left};
 use crate::{affinity, clock, programs};

@@ -3,13 +3,13 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::Summary;
 use crate::affinity;
 use crate::contender::{self, DEFAULT};
 use crate::error::Result;
 use crate::launch::Process;
 use crate::plan::{Column, Plan, Preset, Row, Rows, check_run, table};
 use crate::report::{Limit, Table, Target};
-use crate::stats::Summary;
 use crate::worker::Task;
 use crate::worker::alone::Operation;
 

@@ -16,6 +16,15 @@ fn accepts(command: &str, options: &[&str], program: &str) {
     }
 }
 
+/// The header that is checked in is the one that cbindgen makes of the sources.
+#[test]
+fn the_header_that_is_checked_in_is_of_these_sources() {
+    let Some(installed) = installed() else { return };
+    let read = |path: &std::path::Path| std::fs::read_to_string(path).expect("it is there");
+    let (made, kept) = (installed.file("include/poundlock.h"), source("crates/capi/include/poundlock.h"));
+    assert!(read(&made) == read(&kept), "cp {} {}", made.display(), kept.display());
+}
+
 #[test]
 fn is_c() {
     for compiler in ["gcc", "clang"] {

@@ -7,6 +7,7 @@
 
 mod examples;
 mod header;
+mod man;
 mod programs;
 mod setup;
 mod symbols;

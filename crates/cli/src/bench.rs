@@ -16,7 +16,8 @@ use serde::Serialize;
 
 use crate::library;
 use crate::message::{Failure, say, status};
-use crate::output::{Output, command_line, print, print_beside, write_json};
+use crate::output::print;
+use crate::results::{Output, command_line, print_beside, write_json};
 
 /// Which benchmark.
 #[derive(clap::Args)]

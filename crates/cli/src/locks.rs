@@ -51,9 +51,14 @@ fn reason(kind: Form) -> String {
     }
 }
 
-/// Mutexes first, as they are listed.
+/// The locks with what they are: mutexes first, as they are listed.
+pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let mutexes = LockName::ALL.iter().map(|lock| (lock.name(), lock.description()));
+    mutexes.chain(Form::ALL.iter().map(|kind| (kind.name(), kind.description())))
+}
+
 fn names() -> impl Iterator<Item = &'static str> {
-    LockName::ALL.iter().map(|lock| lock.name()).chain(Form::ALL.iter().map(|kind| kind.name()))
+    all().map(|(name, _)| name)
 }
 
 /// The locks that `--lock` names: a mutex, a spinlock, or both with a comma between them.

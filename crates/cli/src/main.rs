@@ -5,19 +5,27 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches, Parser, Subcommand};
 
+#[cfg(feature = "bench")]
 mod bench;
+mod complete;
 mod ipcrm;
 mod ipcs;
 mod launch;
+#[cfg(not(all(feature = "bench", feature = "sim")))]
+mod left_out;
 mod library;
 mod locks;
+mod manual;
 mod message;
 mod output;
 mod program;
+#[cfg(feature = "bench")]
+mod results;
 mod run;
 mod semaphores;
+#[cfg(feature = "sim")]
 mod sim;
 mod stat;
 mod torture;
@@ -39,15 +47,25 @@ enum Cmd {
     /// List the locks that a program can run on
     Locks(locks::Args),
     /// Measure our locks against glibc's on this machine
+    #[cfg(feature = "bench")]
     Bench(bench::Args),
+    /// Not in this build: measure our locks against glibc's on this machine
+    #[cfg(not(feature = "bench"))]
+    Bench(left_out::Args),
     /// Run our locks on simulated machines of up to 512 cores
+    #[cfg(feature = "sim")]
     Sim(sim::Args),
+    /// Not in this build: run our locks on simulated machines of up to 512 cores
+    #[cfg(not(feature = "sim"))]
+    Sim(left_out::Args),
     /// Torture a lock with real threads, signals, cancellation and forks, and check that it stays one
     Torture(torture::Args),
     /// List semaphore arrays, or report on them
     Ipcs(ipcs::Args),
     /// Remove semaphore arrays
     Ipcrm(ipcrm::Args),
+    /// Write the manual pages, and completions for bash, zsh and fish, below a directory
+    Generate(manual::Args),
     /// The process that `torture` watches
     #[command(name = poundlock_torture::BODY, hide = true)]
     TortureBody(poundlock_torture::ChildArgs),
@@ -60,7 +78,11 @@ enum Cmd {
 }
 
 fn main() -> ExitCode {
-    let code = dispatch(Cli::parse().cmd);
+    complete::answer(manual::command);
+    let matches = manual::command().get_matches();
+    // Its errors are those of a command line that `get_matches` would not have passed.
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let code = dispatch(cli.cmd);
     library::remove_link();
     code
 }
@@ -70,11 +92,18 @@ fn dispatch(cmd: Cmd) -> ExitCode {
         Cmd::Run(args) => run::main(args),
         Cmd::Stat(args) => stat::main(args),
         Cmd::Locks(args) => locks::main(args),
+        #[cfg(feature = "bench")]
         Cmd::Bench(args) => bench::main(args),
+        #[cfg(not(feature = "bench"))]
+        Cmd::Bench(_) => left_out::main("benchmarks"),
+        #[cfg(feature = "sim")]
         Cmd::Sim(args) => sim::main(args),
+        #[cfg(not(feature = "sim"))]
+        Cmd::Sim(_) => left_out::main("simulator"),
         Cmd::Torture(args) => torture::main(args),
         Cmd::Ipcs(args) => ipcs::main(args),
         Cmd::Ipcrm(args) => ipcrm::main(args),
+        Cmd::Generate(args) => manual::main(args),
         Cmd::TortureBody(args) => poundlock_torture::body(args),
         Cmd::TortureArrays(args) => poundlock_torture::arrays(args),
         Cmd::TortureExecuted(args) => poundlock_torture::executed(args),

@@ -16,7 +16,8 @@ pub(crate) mod status {
     pub(crate) const NOT_EXECUTABLE: u8 = 126;
     /// The program was not found.
     pub(crate) const NOT_FOUND: u8 = 127;
-    /// Somebody pressed Ctrl-C.
+    /// Somebody pressed Ctrl-C in a long run.
+    #[cfg(feature = "bench")]
     pub(crate) const INTERRUPTED: u8 = 130;
 }
 

@@ -35,6 +35,7 @@ use poundlock_statfile::Snapshot;
 
 use crate::message::{Failure, say, status};
 use crate::{launch, library, output, program, run, semaphores};
+pub(crate) use figures::runs;
 use figures::{Begun, Figures, monotonic_ns};
 use file::Output;
 use report::{About, Report, Wanted};

@@ -3,6 +3,7 @@
 mod bench;
 mod docs;
 mod dropin;
+mod manual;
 mod output;
 mod qspin;
 mod real;

@@ -6,9 +6,9 @@
 //! rounds it is therefore the luckiest as well, which errs to our disadvantage.
 
 use super::result::{Directory, Floors, Kind, Outcome, Point, Run, Sample};
+use crate::Summary;
 use crate::error::{Error, Result};
 use crate::report::{Limit, Target};
-use crate::stats::Summary;
 
 /// The contender that does nothing: what the driver costs. It is nobody's competitor.
 pub(crate) use poundlock_peers::EMPTY;
@@ -447,7 +447,7 @@ pub(crate) fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f6
 pub(crate) mod tests {
     use super::super::result::Peer;
     use super::*;
-    use crate::machine::Machine;
+    use crate::Machine;
     use crate::plan;
     use crate::work::Calibration;
 

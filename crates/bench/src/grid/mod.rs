@@ -17,11 +17,11 @@ use std::{fs, io};
 
 use poundlock_names::LockName;
 
+use crate::Machine;
 use crate::affinity;
 use crate::error::{Error, Result};
 use crate::floor;
 use crate::launch::{Context, Process};
-use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::work::Calibration;
 use crate::worker::{Answer, Task};

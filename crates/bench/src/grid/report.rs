@@ -4,10 +4,10 @@ use clap::ValueEnum;
 
 use super::compare::{CLOSE, EMPTY, FAIR, GLIBC, Results, Together};
 use super::result::Kind;
+use crate::Summary;
 use crate::floor;
 use crate::plan::{Column, Row, table};
 use crate::report::{self, Report, Table, median, spread};
-use crate::stats::Summary;
 
 /// The figures as a Markdown page of their own.
 pub fn markdown(results: &Results, targets: bool) -> String {

@@ -17,10 +17,10 @@ use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::Machine;
+use crate::Summary;
 use crate::error::{Error, Result};
-use crate::machine::Machine;
 use crate::plan;
-use crate::stats::Summary;
 use crate::work::Calibration;
 
 /// The version of the format, in [`Run::version`].

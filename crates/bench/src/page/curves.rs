@@ -6,9 +6,9 @@ use super::people::{People, Person};
 use super::plot::{Axis, Line, Plot, Reference};
 use super::quantity::Quantity;
 use super::{microseconds, with_spread};
+use crate::Summary;
 use crate::grid::compare::Results;
 use crate::grid::result::Kind;
-use crate::stats::Summary;
 
 /// The points of the grid, by work.
 pub(super) struct Grid {

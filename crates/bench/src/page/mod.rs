@@ -13,12 +13,12 @@
 //! pointer is at, and no more. Every word goes through `maud`, which escapes it: names and messages come from
 //! files.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, PreEscaped, html};
 
+use crate::Summary;
 use crate::grid::compare::Results;
 use crate::grid::report as tables;
 use crate::report::{Report, Table, busy, targets_table};
-use crate::stats::Summary;
 
 mod curves;
 mod heat;
@@ -31,10 +31,9 @@ mod scenarios;
 mod tests;
 
 use people::People;
+pub use poundlock_measure::page::{STYLE, document};
 use quantity::Quantity;
 
-/// The style of pages of results.
-pub const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// The page may ask nobody for anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri \
@@ -92,26 +91,6 @@ pub fn html(results: &Results, targets: bool) -> String {
         script { (PreEscaped(SCRIPT)) }
     };
     document(&title, POLICY, &[STYLE, &people.rules()], &body)
-}
-
-/// A page in both schemes of colours, for wide screens and narrow ones, which needs nothing but itself.
-/// `policy` is what it may ask for and run; `styles` are trusted.
-pub fn document(title: &str, policy: &str, styles: &[&str], body: &Markup) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(policy);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) }
-                style { @for style in styles { (PreEscaped(style)) } }
-            }
-            body { (body) }
-        }
-    };
-    page.into_string()
 }
 
 fn sections(parts: &[(&str, &str, Markup)]) -> Markup {

@@ -5,8 +5,8 @@ use maud::{Markup, PreEscaped, html};
 
 use super::look::Look;
 use super::quantity::Quantity;
+use crate::Summary;
 use crate::plot::{self, LAYERED, Scale, layers};
-use crate::stats::Summary;
 
 /// What a digit takes in the widest of the fonts in common use, and what lies between two labels at least, as
 /// shares of the width of the horizontal axis.

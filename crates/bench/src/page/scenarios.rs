@@ -6,9 +6,9 @@ use maud::{Markup, html};
 use super::people::{People, Person};
 use super::quantity::Quantity;
 use super::ratio;
+use crate::Summary;
 use crate::grid::compare::Results;
 use crate::grid::result::Kind;
-use crate::stats::Summary;
 
 pub(super) fn bars(results: &Results, people: &People) -> Option<Markup> {
     let kinds: Vec<Kind> = Kind::value_variants()

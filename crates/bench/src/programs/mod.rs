@@ -16,11 +16,11 @@ use poundlock_names::LockName;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::clock::{self, Usage};
 use crate::error::{Error, Result};
 use crate::launch::{self, Context};
 use crate::plan::{Absent, Labels, Plan, Preset, Row, Rows, Sample};
 use crate::report::{Limit, Table, Target, median, spread};
+use crate::{Usage, clock};
 use known::{Known, Work};
 
 /// No program is to be slower.

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::{Mechanism, Options};
+use crate::Summary;
 use crate::plan::{Column, Row, Rows, Sample, table};
 use crate::report::{Limit, Table, Target, median, spread};
-use crate::stats::Summary;
 use crate::worker::sem::{LOOK_EVERY, Operation, Sleep};
 
 /// What the targets are about.

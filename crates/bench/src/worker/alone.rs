@@ -29,9 +29,9 @@ use serde::{Deserialize, Serialize};
 use super::drive::Subject;
 use super::sample;
 use super::symbols::{Call, Kind, Symbols, succeed};
+use crate::Summary;
 use crate::error::{Error, Result};
 use crate::plan::Sample;
-use crate::stats::Summary;
 use crate::{affinity, clock};
 
 /// What one thread does with a lock that nobody else wants.

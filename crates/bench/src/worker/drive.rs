@@ -29,13 +29,13 @@ use super::hogs::Hogs;
 use super::probe::{self, Probe};
 use super::sample;
 use super::symbols::{self, Kind, Symbols};
+use crate::Others;
 use crate::affinity;
-use crate::clock::{self, Usage};
 use crate::error::{Error, Result};
-use crate::machine::Others;
+use crate::jain;
 use crate::plan::Sample;
-use crate::stats::jain;
 use crate::work::work;
+use crate::{Usage, clock};
 
 /// A lock that is called through pointers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use super::alone::{Timer, bare_timer, take_turns, timer_of};
 use super::drive::{self, Inside, Subject};
 use super::gate::Alone;
+use crate::Summary;
 use crate::affinity;
-use crate::clock::{self, Usage};
 use crate::error::{Error, Result};
 use crate::grid::result::{Floors, SleepWake, Transfer};
-use crate::stats::Summary;
+use crate::{Usage, clock};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Task {

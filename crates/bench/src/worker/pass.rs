@@ -14,9 +14,9 @@ use super::alone::is_asleep;
 use super::drive::Subject;
 use super::gate::Alone;
 use super::{sample, symbols};
+use crate::Summary;
 use crate::error::{Error, Result};
 use crate::plan::Sample;
-use crate::stats::Summary;
 use crate::{affinity, clock};
 
 /// Two threads that pass a lock to and fro.

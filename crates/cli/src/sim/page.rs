@@ -3,11 +3,11 @@
 //! Every word goes through `maud`, which escapes it.
 
 use maud::{PreEscaped, html};
-use poundlock_bench::page::document;
+use poundlock_measure::page::document;
 
 use super::sheet::Sheet;
 use crate::message::Failure;
-use crate::output::command_line;
+use crate::results::command_line;
 use poundlock_bench::plot::{self, Look};
 
 const STYLE: &str = include_str!("page.css");

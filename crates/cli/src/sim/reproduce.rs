@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::page::{Section, html};
 use super::sheet::Sheet;
 use crate::message::{Failure, status};
-use crate::output::{Output, print_beside};
+use crate::results::{Output, print_beside};
 use poundlock_bench::plot::{Group, Look, Shape, Track, groups};
 
 #[derive(clap::Args)]

@@ -13,7 +13,8 @@ use super::ranges::Numbers;
 use super::sheet::Sheet;
 use super::{MS, US, machine, one_of, runs, shape, time, with_node};
 use crate::message::{Failure, status};
-use crate::output::{Output, counted, print_beside};
+use crate::output::counted;
+use crate::results::{Output, print_beside};
 use poundlock_bench::plot::{Line, Look, lines};
 
 #[derive(clap::Args)]

@@ -13,7 +13,8 @@ use super::ranges::Numbers;
 use super::sheet::Sheet;
 use super::{MS, US, lock, machine, runs, shape, time, with_node};
 use crate::message::{Failure, status};
-use crate::output::{Output, counted, print_beside};
+use crate::output::counted;
+use crate::results::{Output, print_beside};
 
 /// Of these, one part of another, and two with four cores in one socket, which is one cache and no distance.
 const LEFT_OUT: [&str; 3] = ["westmere-ex-8x4", "phenom-4", "osv-4"];

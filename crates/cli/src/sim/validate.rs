@@ -14,7 +14,7 @@ use super::sheet::Sheet;
 use super::{MS, US, here, progress};
 use crate::bench::{context, failure};
 use crate::message::{Failure, status};
-use crate::output::{Output, print_beside, write_json};
+use crate::results::{Output, print_beside, write_json};
 
 #[derive(clap::Args)]
 pub(super) struct Args {

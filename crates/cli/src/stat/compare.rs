@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use poundlock_bench::{Machine, Others, Summary, Usage};
+use poundlock_measure::{Machine, Others, Summary, Usage};
 use poundlock_names::{Choice, LockName, RwLocks};
 use serde::Serialize;
 
@@ -68,7 +68,7 @@ pub(super) fn main(args: &Args, program: &Path, files: Files) -> Result<u8, Fail
         rounds.push(Round { its_own: a, ours: b });
     }
     let share = others.share(Usage::of_children().cpu_ns.saturating_sub(cpu), machine.cpus);
-    let busy = poundlock_bench::report::busy_line(&machine, share);
+    let busy = poundlock_measure::busy_line(&machine, share);
     let verdict = verdict(&rounds);
     let command: Vec<String> =
         args.run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();

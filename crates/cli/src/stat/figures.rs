@@ -77,6 +77,21 @@ pub(super) fn directory() -> Result<tempfile::TempDir, Failure> {
     })
 }
 
+/// The directories of all runs that are ours to see, with what was run and its processes.
+pub(crate) fn runs() -> Vec<(PathBuf, String)> {
+    let parents = [PathBuf::from("/dev/shm"), std::env::temp_dir()];
+    let entries = parents.iter().filter_map(|parent| parent.read_dir().ok()).flatten().flatten();
+    let ours = entries.filter(|entry| entry.file_name().as_bytes().starts_with(PREFIX.as_bytes()));
+    let about = |entry: std::fs::DirEntry| {
+        let begun = Begun::read(&entry.path()).ok()?;
+        let mut pids: Vec<u32> = files(&entry.path()).iter().filter_map(|(path, _)| pid_of(path)).collect();
+        pids.sort_unstable();
+        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+        Some((entry.path(), format!("{}: processes {}", begun.command.join(" "), pids.join(", "))))
+    };
+    ours.filter_map(about).collect()
+}
+
 /// The files of the processes, and their lengths.
 fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
     let entries = match std::fs::read_dir(dir) {

@@ -6,7 +6,7 @@ mod spread;
 mod time;
 
 use maud::{Markup, html};
-use poundlock_bench::page::{STYLE, document};
+use poundlock_measure::page::{STYLE, document};
 
 use super::class::Class;
 use super::diagnosis::Finding;

@@ -12,13 +12,13 @@ use poundlock_core::semarray::Report;
 
 use super::sleepers::{self, Sleepers};
 use super::{Task, add_held, failed};
+use crate::Others;
 use crate::affinity;
-use crate::clock::{self, Usage};
 use crate::error::{Error, Result};
-use crate::machine::Others;
 use crate::plan::Sample;
 use crate::worker::gate::{Alone, Gate};
 use crate::worker::sample;
+use crate::{Usage, clock};
 
 /// How long the threads may take to come to their ends.
 const DRAIN_NS: u64 = 20_000_000_000;

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::sleepers::{self, Sleepers};
 use super::{Task, failed};
+use crate::Summary;
 use crate::error::{Error, Result};
 use crate::plan::Sample;
-use crate::stats::Summary;
 use crate::worker::alone::is_asleep;
 use crate::worker::sample;
 use crate::{affinity, clock};

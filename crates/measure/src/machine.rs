@@ -128,7 +128,7 @@ fn autogroup_nice(line: &str) -> Option<i32> {
 }
 
 /// CPU time that all processes of the machine have used so far, in nanoseconds; `None` if it does not say.
-pub(crate) fn busy_ns() -> Option<u64> {
+fn busy_ns() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     // SAFETY: a plain query.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
@@ -147,6 +147,20 @@ fn busy_ticks(stat: &str) -> Option<u64> {
         .map(|field| field.parse().ok())
         .collect::<Option<_>>()?;
     (fields.len() == 8).then(|| fields.iter().sum::<u64>() - fields[3] - fields[4])
+}
+
+/// What is wrong with a machine of whose CPUs others had this share meanwhile, if anything is.
+pub fn busy_line(machine: &Machine, others: Option<f64>) -> Option<String> {
+    let load = machine.load_average > 0.5 * machine.cpus as f64;
+    let others = others.filter(|others| *others > 0.05);
+    let had = others
+        .map_or_else(String::new, |others| format!(", others had up to {:.0} % of the CPUs", others * 100.0));
+    (load || others.is_some()).then(|| {
+        format!(
+            "BUSY MACHINE (load average {:.2} at the start, {} CPUs{had}): the figures are worth less.",
+            machine.load_average, machine.cpus
+        )
+    })
 }
 
 /// Measures the share of the CPUs that went to somebody else.

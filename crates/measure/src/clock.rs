@@ -4,12 +4,12 @@ use std::mem::MaybeUninit;
 
 /// Nanoseconds of CLOCK_MONOTONIC.
 #[inline]
-pub(crate) fn now_ns() -> u64 {
+pub fn now_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
 /// Nanoseconds of CPU time that the calling thread has used.
-pub(crate) fn thread_ns() -> u64 {
+pub fn thread_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
@@ -31,14 +31,14 @@ pub struct Usage {
     /// User and system CPU time in nanoseconds.
     pub cpu_ns: u64,
     /// Times a thread gave up its CPU.
-    pub(crate) voluntary_switches: u64,
+    pub voluntary_switches: u64,
     /// Times a thread was made to give up its CPU.
-    pub(crate) involuntary_switches: u64,
+    pub involuntary_switches: u64,
 }
 
 impl Usage {
     /// The calling process's, all its threads together.
-    pub(crate) fn of_this_process() -> Usage {
+    pub fn of_this_process() -> Usage {
         Self::of(libc::RUSAGE_SELF)
     }
 
@@ -63,7 +63,7 @@ impl Usage {
     }
 
     /// What was consumed since `earlier`.
-    pub(crate) fn since(&self, earlier: &Usage) -> Usage {
+    pub fn since(&self, earlier: &Usage) -> Usage {
         Usage {
             cpu_ns: self.cpu_ns - earlier.cpu_ns,
             voluntary_switches: self.voluntary_switches - earlier.voluntary_switches,

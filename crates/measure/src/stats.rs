@@ -38,7 +38,7 @@ impl Summary {
     }
 
     /// The same in another unit, of which `factor` make one.
-    pub(crate) fn scaled(self, factor: f64) -> Summary {
+    pub fn scaled(self, factor: f64) -> Summary {
         let Summary { median, q1, q3, min, max, n } = self;
         let [median, q1, q3, min, max] = [median, q1, q3, min, max].map(|value| value * factor);
         Summary { median, q1, q3, min, max, n }
@@ -63,11 +63,7 @@ impl Summary {
     }
 
     /// Summarises the round by round comparisons of `a` with `b`.
-    pub(crate) fn of_pairs(
-        a: &[Option<f64>],
-        b: &[Option<f64>],
-        f: impl Fn(f64, f64) -> f64,
-    ) -> Option<Summary> {
+    pub fn of_pairs(a: &[Option<f64>], b: &[Option<f64>], f: impl Fn(f64, f64) -> f64) -> Option<Summary> {
         Summary::of(a.iter().zip(b).filter_map(|(a, b)| Some(f((*a)?, (*b)?))))
     }
 }

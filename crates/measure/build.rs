@@ -16,7 +16,7 @@ fn main() {
             watch(&path);
         }
     }
-    for package in ["bench", "cli", "core", "linux", "peers", "preload", "statfile"] {
+    for package in ["bench", "cli", "core", "linux", "measure", "peers", "preload", "statfile"] {
         watch(&format!("../{package}/src"));
     }
     watch("build.rs");

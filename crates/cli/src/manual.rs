@@ -1,0 +1,215 @@
+//! What people read about the command: the examples that every `--help` ends with, and the manual pages,
+//! which are made of the options and of the words in `manual/pages.rs`. `poundlock generate` writes the pages
+//! and the scripts for shells.
+
+mod pages;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use clap_mangen::roff::{Inline, Roff, bold, roman};
+
+use crate::complete::scripts;
+use crate::message::{Failure, status};
+use pages::{PAGES, Page, Part};
+
+/// Where to write them.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The directory, below which they lie as in `/usr/share`; `~/.local/share` for one user
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// The date that the manual pages bear
+    #[arg(long, value_name = "YYYY-MM-DD", default_value = "")]
+    date: String,
+}
+
+/// The command line, with examples.
+pub(crate) fn command() -> Command {
+    fn with_examples(command: Command, path: &str) -> Command {
+        let command = match page(path).map(|page| page.examples) {
+            Some(examples) if !examples.is_empty() => command.after_help(shown(examples)),
+            _ => command,
+        };
+        command.mut_subcommands(|below| {
+            let path = format!("{path} {}", below.get_name());
+            with_examples(below, &path)
+        })
+    }
+    with_examples(crate::Cli::command(), "poundlock")
+}
+
+fn page(path: &str) -> Option<&'static Page> {
+    PAGES.iter().find(|page| page.path == path)
+}
+
+/// Examples as `--help` shows them.
+fn shown(examples: &[(&str, &str)]) -> String {
+    let lines = examples.iter().map(|(line, what)| format!("  {line}\n      {what}"));
+    format!("Examples:\n{}", lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// Writes all files.
+pub(crate) fn main(args: Args) -> ExitCode {
+    match generate(&args.directory, &args.date) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((path, error)) => {
+            Failure::new(status::OURS, format_args!("{}: {error}", path.display())).report()
+        }
+    }
+}
+
+fn generate(directory: &Path, date: &str) -> Result<(), (PathBuf, io::Error)> {
+    let write = |name: &str, text: &str| {
+        let path = directory.join(name);
+        let parent = path.parent().unwrap_or(directory);
+        let written = fs::create_dir_all(parent).and_then(|()| fs::write(&path, text));
+        written.map_err(|error| (path, error))
+    };
+    let mut root = command().disable_help_subcommand(true);
+    root.build();
+    let mut left = vec![(&root, "poundlock".to_owned())];
+    while let Some((command, path)) = left.pop() {
+        let text = manual(command, &path, date).map_err(|error| (directory.to_owned(), error))?;
+        write(&format!("man/man1/{}.1", path.replace(' ', "-")), &text)?;
+        left.extend(below(command).map(|below| (below, format!("{path} {}", below.get_name()))));
+    }
+    for (name, script) in scripts() {
+        write(name, &script)?;
+    }
+    Ok(())
+}
+
+/// The sub-commands that people use.
+fn below(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help")
+}
+
+/// The manual page of a command.
+fn manual(command: &Command, path: &str, date: &str) -> io::Result<String> {
+    let name = path.replace(' ', "-");
+    let version = concat!("poundlock ", env!("CARGO_PKG_VERSION"));
+    let man = Man::new(command.clone()).title(&name).date(date).source(version).manual("Poundlock");
+    let mut text = Vec::new();
+    let page = page(path);
+    man.render_title(&mut text)?;
+    man.render_name_section(&mut text)?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
+    let mut roff = Roff::new();
+    for paragraph in page.map_or(&[][..], |page| page.description) {
+        roff.control("PP", []);
+        roff.text(marked(paragraph));
+    }
+    text.extend_from_slice(roff.to_roff().as_bytes());
+    man.render_options_section(&mut text)?;
+    if below(command).next().is_some() {
+        man.render_subcommands_section(&mut text)?;
+    }
+    let mut roff = Roff::new();
+    if let Some(page) = page {
+        if !page.examples.is_empty() {
+            roff.control("SH", ["EXAMPLES"]);
+        }
+        for (line, what) in page.examples {
+            roff.control("TP", []);
+            roff.text([bold(*line)]);
+            roff.text(marked(what));
+        }
+        for (title, parts) in page.sections {
+            section(&mut roff, title, parts);
+        }
+    }
+    roff.control("SH", ["SEE ALSO"]);
+    let mut pages: Vec<String> =
+        path.rsplit_once(' ').map(|(above, _)| above.replace(' ', "-")).into_iter().collect();
+    pages.extend(below(command).map(|below| format!("{name}-{}", below.get_name())));
+    pages.extend(page.map_or(&[][..], |page| page.see).iter().map(|page| (*page).to_owned()));
+    for (index, page) in pages.iter().enumerate() {
+        let (name, section) = page.trim_end_matches(')').split_once('(').unwrap_or((page, "1"));
+        let end = if index + 1 < pages.len() { "," } else { "" };
+        roff.control("BR", [name, &format!("({section}){end}")]);
+    }
+    text.extend_from_slice(roff.to_roff().as_bytes());
+    let text = String::from_utf8(text).map_err(io::Error::other)?;
+    // clap_mangen asks twice for the empty line before the values of an option.
+    Ok(text.replace(".br\n\n.br\n", ".sp\n"))
+}
+
+fn section(roff: &mut Roff, title: &str, parts: &[Part]) {
+    roff.control("SH", [title]);
+    let mut is_first = true;
+    for part in parts {
+        match part {
+            Part::Text(text) => {
+                if !is_first {
+                    roff.control("PP", []);
+                }
+                roff.text(marked(text));
+            }
+            Part::Tagged(tag, text) => {
+                roff.control("TP", []);
+                roff.text([bold(*tag)]);
+                roff.text(marked(text));
+            }
+        }
+        is_first = false;
+    }
+}
+
+/// A text in which what stands between backquotes is bold.
+fn marked(text: &str) -> Vec<Inline> {
+    let parts = text.split('`').enumerate().filter(|(_, part)| !part.is_empty());
+    parts.map(|(index, part)| if index % 2 == 1 { bold(part) } else { roman(part) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PAGES, below, command};
+
+    /// They are command lines, of the command that they stand under.
+    #[test]
+    fn examples_make_sense() {
+        for page in PAGES {
+            let in_this_build = |word: &str, has: bool| has || !page.path.contains(word);
+            if !in_this_build("bench", cfg!(feature = "bench"))
+                || !in_this_build("sim", cfg!(feature = "sim"))
+            {
+                continue;
+            }
+            for (line, _) in page.examples {
+                // What is before and behind it is the shell's.
+                let begin = line.find("poundlock").unwrap_or_else(|| panic!("{line} does not call us"));
+                let line = line[begin..].split(" > ").next().expect("there is a first");
+                assert!(line.starts_with(page.path), "{line} is no example of {}", page.path);
+                if let Err(error) = command().try_get_matches_from(line.split(' ')) {
+                    panic!("{line}: {error}");
+                }
+            }
+        }
+    }
+
+    /// No page is of a command that is not there, and every command has examples.
+    #[test]
+    fn every_command_has_examples() {
+        fn check(command: &clap::Command, path: &str) {
+            let found = PAGES.iter().any(|page| page.path == path && !page.examples.is_empty());
+            assert!(found, "{path} has no examples: crates/cli/src/manual/pages.rs");
+            for below in below(command) {
+                check(below, &format!("{path} {}", below.get_name()));
+            }
+        }
+        if cfg!(all(feature = "bench", feature = "sim")) {
+            check(&command(), "poundlock");
+            for page in PAGES {
+                let mut words = page.path.split(' ').skip(1);
+                let found = words.try_fold(command(), |command, word| command.find_subcommand(word).cloned());
+                assert!(found.is_some(), "there is no {}", page.path);
+            }
+        }
+    }
+}

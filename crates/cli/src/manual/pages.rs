@@ -1,0 +1,387 @@
+//! The words of the manual that no option has.
+
+/// What belongs to a command beside its options.
+pub(super) struct Page {
+    /// As it is typed.
+    pub(super) path: &'static str,
+    /// Paragraphs behind what `--help` says of it.
+    pub(super) description: &'static [&'static str],
+    /// A command line, and what it does.
+    pub(super) examples: &'static [(&'static str, &'static str)],
+    /// Further sections.
+    pub(super) sections: &'static [(&'static str, &'static [Part])],
+    /// Further pages to look at.
+    pub(super) see: &'static [&'static str],
+}
+
+pub(super) enum Part {
+    Text(&'static str),
+    Tagged(&'static str, &'static str),
+}
+
+use Part::{Tagged, Text};
+
+/// A page of which the options and examples say all.
+const fn brief(path: &'static str, examples: &'static [(&'static str, &'static str)]) -> Page {
+    Page { path, description: &[], examples, sections: &[], see: &[] }
+}
+
+const OURS: &[Part] = &[
+    Tagged("0", "All went well."),
+    Tagged("1", "Something could not be read, written or measured, or a check failed."),
+    Tagged("2", "The command line makes no sense."),
+];
+
+const PROGRAMS: &[Part] = &[
+    Text("That of the program, and:"),
+    Tagged("2", "The command line makes no sense."),
+    Tagged("125", "Poundlock itself failed, in a way that it says in a line."),
+    Tagged("126", "The program was found, but cannot be run, or not with our locks."),
+    Tagged("127", "The program was not found."),
+    Tagged("128 + n", "Signal n ended the program."),
+];
+
+const PRELOAD_LIB: Part = Tagged(
+    "POUNDLOCK_PRELOAD_LIB",
+    "The preload library to use rather than the one that belongs to the command.",
+);
+
+const IPC_DIR: Part = Tagged(
+    "POUNDLOCK_IPC_DIR",
+    "The directory of the semaphore arrays that are ours, an absolute path. It has to belong to the user, and be \
+     closed to others.",
+);
+
+const ENVIRONMENT: &[Part] = &[
+    PRELOAD_LIB,
+    Tagged(
+        "LD_PRELOAD",
+        "The libraries that are named there stay, behind ours. A ThreadSanitizer's comes before it.",
+    ),
+    IPC_DIR,
+    Text(
+        "The library in the program reads `POUNDLOCK_LOCK`, `POUNDLOCK_RWLOCK`, `POUNDLOCK_SEMAPHORES` and \
+         `POUNDLOCK_STAT_DIR`, which the command sets for it, by its options.",
+    ),
+];
+
+pub(super) const PAGES: &[Page] = &[
+    Page {
+        path: "poundlock",
+        description: &[
+            "A program that was not built for it runs on scalable locks: its pthread and C11 mutexes, condition \
+             variables, readers-writer locks and spinlocks, and its System V semaphores. Or it runs on its own, and \
+             where it waits for them is reported. It is neither rebuilt nor patched: a library is loaded into it \
+             (`LD_PRELOAD`).",
+            "Programs that are linked statically, change their user as they start, or use another C library than \
+             glibc cannot be helped, and are not started. Locks that a language makes itself of atomic \
+             instructions and futexes (Rust's standard library, Go) stay as they are.",
+        ],
+        examples: &[
+            ("poundlock stat -- server", "Which locks does it wait for, from which lines, for how long?"),
+            ("poundlock run -- server", "And how fast is it on better ones?"),
+            ("poundlock stat --compare -- server --requests 100000", "Measure both in turns"),
+        ],
+        sections: &[
+            (
+                "OVERHEAD",
+                &[
+                    Text("Seen on an AMD EPYC with two CPUs; `poundlock-bench`(1) has what shows yours."),
+                    Tagged(
+                        "poundlock run",
+                        "Some 2 ms when the program starts, 0.3 ms for each of its children.",
+                    ),
+                    Tagged(
+                        "poundlock stat",
+                        "Some 7 ns for each lock and unlock that nobody waits for, and one hundredth of a CPU. Real \
+                         programs kept 95 % of their speed and more.",
+                    ),
+                ],
+            ),
+            ("EXIT STATUS", PROGRAMS),
+            ("ENVIRONMENT", ENVIRONMENT),
+            (
+                "FILES",
+                &[
+                    Tagged("/dev/shm/poundlock-stat-*", "What is counted, while `poundlock stat` runs."),
+                    Tagged("/dev/shm/poundlock-ipc-*", "The semaphore arrays of a user."),
+                ],
+            ),
+        ],
+        see: &["poundlock(3)", "ld.so(8)", "pthreads(7)", "perf(1)"],
+    },
+    Page {
+        path: "poundlock run",
+        description: &[
+            "Input, output and signals stay as they are. Children inherit the locks.",
+            "Standard error gets a line if a signal ended the program, as from a shell.",
+        ],
+        examples: &[
+            ("poundlock run -- server --port 80", "On the default locks"),
+            (
+                "poundlock run --lock handoff -- server",
+                "On a mutex that passes from its owner to its oldest waiter",
+            ),
+            ("poundlock run --lock mcs-queue,qspin -- server", "On a mutex and a spinlock of these names"),
+            ("poundlock run --semaphores kernel -- postgres", "With the kernel's semaphore arrays"),
+        ],
+        sections: &[
+            (
+                "OVERHEAD",
+                &[Text(
+                    "Some 2 ms when the program starts, 0.3 ms for each of its children (`poundlock bench start-up`). \
+                     A lock that nobody waits for costs no more than glibc's.",
+                )],
+            ),
+            ("EXIT STATUS", PROGRAMS),
+            ("ENVIRONMENT", ENVIRONMENT),
+        ],
+        see: &["poundlock-locks(1)", "poundlock-stat(1)", "ld.so(8)"],
+    },
+    Page {
+        path: "poundlock stat",
+        description: &[
+            "The report goes to standard error. It opens with the share of the threads' time that was lost, and up \
+             to three findings: what to change, on which line. A table of locks follows, those with most waiting \
+             first; then where threads waited, and who held the lock meanwhile; condition variables, barriers, \
+             semaphores and joins; and where the time of the threads went.",
+            "Compile the program with `-g` for lines. Without, there are names of functions.",
+            "The figures survive any end of the program. A daemon that goes on in the background is followed until \
+             it ends. `SIGUSR2` has the command report on the running program.",
+        ],
+        examples: &[
+            ("poundlock stat -- server", "Run it on its own locks, and report where it waited"),
+            ("poundlock stat --lock poundlock -- server", "The same on ours"),
+            (
+                "poundlock stat --compare --rounds 7 -- server",
+                "On its own and on ours in turns, with a verdict",
+            ),
+            (
+                "poundlock stat --delay 10 --for 60 --html report.html -- server",
+                "One minute of it, as a page",
+            ),
+            (
+                "poundlock stat --json before.json -- server",
+                "All figures, for `stat diff` or a program of yours",
+            ),
+        ],
+        sections: &[
+            (
+                "OVERHEAD",
+                &[
+                    Text(
+                        "Some 7 ns for each lock and unlock that nobody waits for, on an AMD EPYC of 2022. Real \
+                         programs kept 95 % of their speed and more; one that took 100,000 locks at random, and did \
+                         nothing else, took 10 times as long. `poundlock bench stat` measures this on your machine.",
+                    ),
+                    Text(
+                        "The command looks at the threads from outside, for one hundredth of a CPU, and for 3 % with \
+                         3,000 threads. A thread's count of a lock takes half a cache line.",
+                    ),
+                ],
+            ),
+            ("EXIT STATUS", PROGRAMS),
+            (
+                "ENVIRONMENT",
+                &[
+                    PRELOAD_LIB,
+                    Tagged("COLUMNS", "The width of the report where standard error is no terminal."),
+                    Tagged("NO_COLOR", "No colours, whatever its value."),
+                    Tagged("TMPDIR", "Where the figures are kept if that is not possible in /dev/shm."),
+                ],
+            ),
+            (
+                "FILES",
+                &[Tagged(
+                    "/dev/shm/poundlock-stat-*",
+                    "What is counted. It vanishes at the end; if the command itself was killed, `--read` reports on \
+                     it.",
+                )],
+            ),
+        ],
+        see: &["poundlock-run(1)", "perf-lock(1)", "perf-sched(1)"],
+    },
+    brief(
+        "poundlock stat diff",
+        &[("poundlock stat diff before.json after.json", "What changed between two runs")],
+    ),
+    brief(
+        "poundlock locks",
+        &[("poundlock locks", "The names that `--lock` takes, and the defaults of this machine")],
+    ),
+    Page {
+        path: "poundlock bench",
+        description: &[
+            "Each figure is from processes that are started anew, in turns. Figures have their spread.",
+        ],
+        examples: &[
+            ("poundlock bench uncontended", "A lock and an unlock that nobody contends for"),
+            (
+                "poundlock bench programs -- make -j8",
+                "A program of yours, as it is and under `poundlock run`",
+            ),
+            ("poundlock bench grid --quick --out results", "Every lock, over threads and work"),
+        ],
+        sections: &[("EXIT STATUS", OURS), ("ENVIRONMENT", &[PRELOAD_LIB])],
+        see: &["poundlock-sim(1)"],
+    },
+    brief(
+        "poundlock bench uncontended",
+        &[("poundlock bench uncontended --locks poundlock,glibc", "Only these two")],
+    ),
+    brief(
+        "poundlock bench handover",
+        &[("poundlock bench handover --threads 2,16 --critical 1", "Sections of a microsecond")],
+    ),
+    brief("poundlock bench spin", &[("poundlock bench spin --threads 16 --json -", "One crowd, as JSON")]),
+    brief(
+        "poundlock bench rwlock",
+        &[("poundlock bench rwlock --writers 1", "One of a hundred operations writes")],
+    ),
+    brief("poundlock bench misc-mutex", &[("poundlock bench misc-mutex --threads 4", "With four threads")]),
+    brief(
+        "poundlock bench sembench",
+        &[("poundlock bench sembench --no-sleepers", "Without the part with thousands of sleepers")],
+    ),
+    brief(
+        "poundlock bench start-up",
+        &[("poundlock bench start-up --program /bin/ls", "Of another program")],
+    ),
+    brief("poundlock bench stat", &[("poundlock bench stat --rounds 3 --waits 1000", "In less time")]),
+    brief(
+        "poundlock bench programs",
+        &[
+            ("poundlock bench programs -- make -j8", "A command of yours"),
+            ("poundlock bench programs --rounds 5", "Those known programs that are installed"),
+        ],
+    ),
+    brief(
+        "poundlock bench grid",
+        &[
+            ("poundlock bench grid --quick --out results", "In minutes; without `--quick` it takes hours"),
+            ("poundlock bench grid --resume results", "Go on with a run that was interrupted"),
+        ],
+    ),
+    brief(
+        "poundlock bench floor",
+        &[("poundlock bench floor", "Atomics, a cache line's way, a sleep and a wake-up")],
+    ),
+    brief(
+        "poundlock bench figures",
+        &[("poundlock bench figures --out FIGURES.md", "All benchmarks, as one page")],
+    ),
+    brief(
+        "poundlock bench report",
+        &[
+            ("poundlock bench report results --out results.html", "A page for a browser"),
+            ("poundlock bench report results --markdown", "Tables"),
+        ],
+    ),
+    Page {
+        path: "poundlock sim",
+        description: &[
+            "The code of the locks is that which programs run. Machine, scheduler and hypervisor are simulated. A \
+             seed fixes a run, on every host.",
+        ],
+        examples: &[
+            ("poundlock sim list", "Which machines, workloads, tables and locks there are"),
+            (
+                "poundlock sim run --machine westmere-ex-8s --workload grid --lock poundlock,mcs --threads 10-80:10",
+                "Two locks on a machine with 80 cores",
+            ),
+        ],
+        sections: &[("EXIT STATUS", OURS)],
+        see: &["poundlock-bench(1)"],
+    },
+    brief(
+        "poundlock sim list",
+        &[
+            ("poundlock sim list", "What there is"),
+            ("poundlock sim list westmere-ex-8s", "A machine's numbers, with their sources"),
+        ],
+    ),
+    brief(
+        "poundlock sim run",
+        &[
+            (
+                "poundlock sim run --machine westmere-ex-8s --workload grid --lock poundlock,mcs --threads 10-80:10",
+                "Two locks on a machine with 80 cores",
+            ),
+            (
+                "poundlock sim run --machine here --workload grid --lock poundlock --threads 4 --profile",
+                "On this machine, and why cache lines move",
+            ),
+        ],
+    ),
+    brief("poundlock sim targets", &[("poundlock sim targets --machine westmere-ex-8s", "On one machine")]),
+    brief(
+        "poundlock sim reproduce",
+        &[(
+            "poundlock sim reproduce qspinlock_numaconnect_compute --plot page.html",
+            "One table, drawn as well",
+        )],
+    ),
+    brief(
+        "poundlock sim fit",
+        &[(
+            "poundlock sim fit --tables qspinlock_numaconnect_compute --rounds 2",
+            "From one table, in two rounds",
+        )],
+    ),
+    brief(
+        "poundlock sim check",
+        &[
+            ("poundlock sim check --lock poundlock --seeds 0..10000", "Ten thousand schedules of one lock"),
+            ("poundlock sim check --lock poundlock --seeds 4711..4712", "One of them again"),
+        ],
+    ),
+    brief("poundlock sim validate", &[("poundlock sim validate --lock poundlock,glibc", "Two locks")]),
+    brief(
+        "poundlock sim measure",
+        &[("poundlock sim measure > here.toml", "A file for `sim run --machine here.toml`")],
+    ),
+    Page {
+        path: "poundlock torture",
+        description: &[],
+        examples: &[
+            ("poundlock torture --lock poundlock --seconds 60", "One minute of it"),
+            ("poundlock torture --lock poundlock,qspin-pv", "A mutex and a spinlock"),
+            ("poundlock torture --semaphores ours", "Arrays, with processes killed at random"),
+            ("poundlock torture --seed 0x5eed --backtrace threads.txt", "The choices of an earlier run"),
+        ],
+        sections: &[("EXIT STATUS", OURS), ("ENVIRONMENT", &[PRELOAD_LIB])],
+        see: &["poundlock-run(1)"],
+    },
+    Page {
+        path: "poundlock ipcs",
+        description: &["Those of programs under `poundlock run`. The kernel's are listed by `ipcs`(1)."],
+        examples: &[
+            ("poundlock ipcs", "Which there are, and who sleeps"),
+            ("poundlock ipcs --report", "How contended each one's lock is"),
+            ("poundlock ipcs --json", "All of it, for programs"),
+        ],
+        sections: &[("EXIT STATUS", OURS), ("ENVIRONMENT", &[IPC_DIR])],
+        see: &["poundlock-ipcrm(1)", "ipcs(1)", "sysvipc(7)"],
+    },
+    Page {
+        path: "poundlock ipcrm",
+        description: &["Who sleeps in them is told, as by the kernel (`EIDRM`)."],
+        examples: &[
+            ("poundlock ipcrm 1073741824", "One, by its id"),
+            ("poundlock ipcrm --key 0x706c", "One, by its key"),
+            ("poundlock ipcrm --all --yes", "All that there are, without a question"),
+        ],
+        sections: &[("EXIT STATUS", OURS), ("ENVIRONMENT", &[IPC_DIR])],
+        see: &["poundlock-ipcs(1)", "ipcrm(1)"],
+    },
+    Page {
+        path: "poundlock generate",
+        description: &[
+            "Packages have them. This is for who has built the command, with cargo: man, bash and fish look into \
+             ~/.local/share by themselves; zsh does if ~/.local/share/zsh/site-functions is in `fpath`.",
+        ],
+        examples: &[("poundlock generate ~/.local/share", "For one user")],
+        sections: &[("EXIT STATUS", OURS)],
+        see: &["man(1)"],
+    },
+];
