@@ -8,8 +8,8 @@
 //! lock has been followed by its store or is made again. The store costs a nanosecond, a locked instruction
 //! five; the system call is made once in the life of a lock, when a thread first sleeps in it.
 //!
-//! It needs glibc 2.35, which registers the area in which a thread names its sequence. Where it, the system
-//! call, or the architecture is missing, [`release`] returns false and nothing is lost but time.
+//! It needs glibc 2.35, which registers the area in which a thread names its sequence. Where it or the system
+//! call is missing, [`release`] returns false and nothing is lost but time.
 //!
 //! A program that later forbids itself the system call gets an error from it here, and sleeps with a time
 //! limit from then on ([`crate::futex`]); a program whose own filter kills it for the call is beyond help.
@@ -39,7 +39,7 @@ pub fn membarrier(command: libc::c_long) -> Result<libc::c_long, libc::c_int> {
 
 /// To be called once the area is known to be registered.
 pub(crate) fn init() {
-    if cfg!(target_arch = "x86_64") && membarrier(REGISTER).is_ok() && membarrier(EXPEDITED).is_ok() {
+    if membarrier(REGISTER).is_ok() && membarrier(EXPEDITED).is_ok() {
         // Set once, before which no thread can be in a sequence of ours.
         words().release.store(words().rseq.load(Relaxed), SeqCst);
     }
@@ -121,13 +121,60 @@ macro_rules! sequence {
     };
 }
 
-#[cfg(target_arch = "x86_64")]
+/// The same on aarch64, where `{at}` is free for the look's use.
+#[cfg(target_arch = "aarch64")]
+macro_rules! sequence {
+    (look: $($look:literal),+; store: $store:literal; $($operands:tt)*) => {
+        core::arch::asm!(
+            "adrp {at}, poundlock_words",
+            "ldr {at}, [{at}, :lo12:poundlock_words + {release}]",
+            "cbz {at}, {no}",
+            "mrs {area}, tpidr_el0",
+            "add {area}, {area}, {at}",
+            "ldr {at:w}, [{area}, #4]",
+            "tbnz {at:w}, #31, {no}",
+            "2:",
+            "adrp {at}, 77f",
+            "add {at}, {at}, :lo12:77f",
+            "str {at}, [{area}, #8]",
+            "3:",
+            $($look,)+
+            $store,
+            "4:",
+            "str xzr, [{area}, #8]",
+            ".pushsection .data.rel.ro.poundlock_rseq,\"aw\"",
+            ".balign 32",
+            "77:",
+            ".long 0, 0",
+            ".quad 3b, 4b - 3b, 6f",
+            ".popsection",
+            // In the same section: a conditional branch goes no further than a megabyte.
+            ".subsection 1",
+            // glibc's signature here is an instruction that traps.
+            ".inst 0xd428bc00",
+            "6:",
+            "b 2b",
+            "5:",
+            "str xzr, [{area}, #8]",
+            "b {no}",
+            ".previous",
+            at = out(reg) _,
+            area = out(reg) _,
+            release = const core::mem::offset_of!(crate::tls::Words, release),
+            no = label { return false },
+            $($operands)*
+            options(nostack),
+        )
+    };
+}
+
 #[inline(always)]
 pub(crate) fn release(count: &U32, unless: &U32) -> bool {
     // Where it is in vain, the sequence is not worth beginning.
     if unless.load(Relaxed) != 0 {
         return false;
     }
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: before the store nothing has an effect. On x86-64 a plain store is a release.
     unsafe {
         sequence! {
@@ -137,13 +184,17 @@ pub(crate) fn release(count: &U32, unless: &U32) -> bool {
             count = in(reg) count,
         }
     }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: before the store nothing has an effect.
+    unsafe {
+        sequence! {
+            look: "ldr {at:w}, [{unless}]", "cbnz {at:w}, 5f";
+            store: "stlr wzr, [{count}]";
+            unless = in(reg) unless,
+            count = in(reg) count,
+        }
+    }
     true
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-pub(crate) fn release(_count: &U32, _guard: &U32) -> bool {
-    false
 }
 
 #[cfg(test)]

@@ -320,7 +320,22 @@ fn single_threaded_word() -> *const u8 {
         }
         address
     }
-    #[cfg(not(all(target_arch = "x86_64", target_env = "gnu")))]
+    #[cfg(all(target_arch = "aarch64", target_env = "gnu"))]
+    {
+        let address: *const u8;
+        // SAFETY: as above.
+        unsafe {
+            asm!(
+                ".weak __libc_single_threaded",
+                "adrp {address}, :got:__libc_single_threaded",
+                "ldr {address}, [{address}, :got_lo12:__libc_single_threaded]",
+                address = out(reg) address,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        address
+    }
+    #[cfg(not(target_env = "gnu"))]
     core::ptr::null()
 }
 

@@ -1,7 +1,5 @@
 //! Registering a thread while a signal handler does.
 
-#![cfg(target_arch = "x86_64")]
-
 use std::io::Write;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -23,7 +21,12 @@ extern "C" fn in_its_place(_: libc::c_int, _: *mut libc::siginfo_t, context: *mu
     // SAFETY: the context of the interrupted call, whose result is in this register.
     unsafe {
         let context = &mut *context.cast::<libc::ucontext_t>();
-        context.uc_mcontext.gregs[libc::REG_RAX as usize] = libc::syscall(libc::SYS_gettid, PASS);
+        let thread = libc::syscall(libc::SYS_gettid, PASS);
+        #[cfg(target_arch = "x86_64")]
+        let result = &mut context.uc_mcontext.gregs[libc::REG_RAX as usize];
+        #[cfg(target_arch = "aarch64")]
+        let result = &mut context.uc_mcontext.regs[0];
+        *result = thread as _;
     }
 }
 

@@ -82,33 +82,8 @@ macro_rules! export_block {
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name() {
-            ::core::arch::naked_asm!("jmp qword ptr [rip + {way}]", way = sym ways::$name)
+            crate::arch::jump_by!(ways::$name)
         }
-    };
-}
-/// Makes room on the stack for four arguments, and puts them there.
-macro_rules! save {
-    () => {
-        concat!(
-            "sub rsp, 40\n.cfi_adjust_cfa_offset 40\n",
-            "mov qword ptr [rsp], rdi\nmov qword ptr [rsp + 8], rsi\n",
-            "mov qword ptr [rsp + 16], rdx\nmov qword ptr [rsp + 24], rcx"
-        )
-    };
-}
-/// The arguments from there, as often as they are passed.
-macro_rules! load {
-    () => {
-        concat!(
-            "mov rdi, qword ptr [rsp]\nmov rsi, qword ptr [rsp + 8]\n",
-            "mov rdx, qword ptr [rsp + 16]\nmov rcx, qword ptr [rsp + 24]"
-        )
-    };
-}
-/// Takes the room back.
-macro_rules! unsave {
-    () => {
-        "add rsp, 40\n.cfi_adjust_cfa_offset -40"
     };
 }
 /// The bodies before the first call has found out, and those of counted processes.
@@ -119,18 +94,7 @@ macro_rules! bodies {
             $(
             #[unsafe(naked)]
             pub(super) unsafe extern "C" fn $name() {
-                ::core::arch::naked_asm!(
-                    ".cfi_startproc",
-                    save!(),
-                    "lea rdi, [rip + {way}]",
-                    "call {find}",
-                    load!(),
-                    unsave!(),
-                    "jmp qword ptr [rip + {way}]",
-                    ".cfi_endproc",
-                    way = sym ways::$name,
-                    find = sym Way::find,
-                )
+                crate::arch::find_and_jump_by!(ways::$name, Way::find)
             }
             )*
         }
@@ -140,42 +104,11 @@ macro_rules! bodies {
             $(
             #[unsafe(naked)]
             pub(super) unsafe extern "C" fn $name() {
-                ::core::arch::naked_asm!(
-                    ".cfi_startproc",
-                    save!(),
-                    bodies!(@ $($cancels)?),
-                    "mov r8, qword ptr [rsp + 40]",
-                    "lea r9, [rsp + 48]",
-                    "call {prepare}",
-                    "test eax, eax",
-                    "jz 2f",
-                    load!(),
-                    // The first word of what was looked up is the function's address.
-                    "call qword ptr [rip + {real} + {found}]",
-                    "mov dword ptr [rsp], eax",
-                    "mov edi, eax",
-                    "call {finish}",
-                    "mov eax, dword ptr [rsp]",
-                    "2:",
-                    unsave!(),
-                    "ret",
-                    ".cfi_endproc",
-                    prepare = sym $prepare,
-                    finish = sym $finish,
-                    real = sym real::$real,
-                    found = const real::Real::FOUND,
-                )
+                crate::arch::counted_block!(real::$real, $prepare, $finish $(, $cancels)?)
             }
             )*
         }
     };
-    (@ cancels) => {
-        concat!(
-            "call qword ptr [rip + pthread_testcancel@GOTPCREL]\n",
-            load!()
-        )
-    };
-    (@) => { "" };
 }
 
 macro_rules! both {

@@ -9,8 +9,8 @@
 //! An exported wait is a cancellation point, so a frame of it may be unwound by force, which no Rust frame
 //! may be. Its frame is these few instructions; the Rust functions that it calls have returned by then.
 
-/// Exports `$name`, which passes its arguments, the return address in `$ret` and the caller's stack pointer
-/// in `$sp`, the registers of the two arguments after C's own, to `$body`.
+/// Exports `$name`, which passes its arguments to `$body`, and as two more the return address and the caller's
+/// stack pointer.
 macro_rules! export {
     (@other , $name:ident($($arg:ty),*) -> $body:path) => {};
     (@other $other:ident, $name:ident($($arg:ty),*) -> $body:path) => {
@@ -18,27 +18,20 @@ macro_rules! export {
             `", stringify!($name), "`.")] $other($($arg),*) -> $body }
     };
     (@ $(#[$doc:meta])* $name:ident($a:ty) -> $body:path) => {
-        $crate::entry::export! { @ $(#[$doc])* $name($a) -> $body, "rsi", "rdx" }
+        $crate::entry::export! { @ $(#[$doc])* $name($a) -> 1, $body }
     };
     (@ $(#[$doc:meta])* $name:ident($a:ty, $b:ty) -> $body:path) => {
-        $crate::entry::export! { @ $(#[$doc])* $name($a, $b) -> $body, "rdx", "rcx" }
+        $crate::entry::export! { @ $(#[$doc])* $name($a, $b) -> 2, $body }
     };
     (@ $(#[$doc:meta])* $name:ident($a:ty, $b:ty, $c:ty) -> $body:path) => {
-        $crate::entry::export! { @ $(#[$doc])* $name($a, $b, $c) -> $body, "rcx", "r8" }
+        $crate::entry::export! { @ $(#[$doc])* $name($a, $b, $c) -> 3, $body }
     };
-    (@ $(#[$doc:meta])* $name:ident($($arg:ty),*) -> $body:path, $ret:literal, $sp:literal) => {
+    (@ $(#[$doc:meta])* $name:ident($($arg:ty),*) -> $count:tt, $body:path) => {
         $(#[$doc])*
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name($(_: $arg),*) -> ::libc::c_int {
-            ::core::arch::naked_asm!(
-                ".cfi_startproc",
-                concat!("mov ", $ret, ", qword ptr [rsp]"),
-                concat!("lea ", $sp, ", [rsp + 8]"),
-                "jmp {body}",
-                ".cfi_endproc",
-                body = sym $body,
-            )
+            $crate::arch::go_on!($count, $body)
         }
     };
     ($($(#[$doc:meta])* $name:ident $(| $other:ident)? ($($arg:ty),*) -> $body:path;)*) => {
@@ -56,14 +49,7 @@ macro_rules! with_call_site {
     ($($name:ident($arg:ty) -> $body:path;)*) => {$(
         #[unsafe(naked)]
         extern "C" fn $name(_: $arg) -> ::libc::c_int {
-            ::core::arch::naked_asm!(
-                ".cfi_startproc",
-                "mov rsi, qword ptr [rsp]",
-                "lea rdx, [rsp + 8]",
-                "jmp {body}",
-                ".cfi_endproc",
-                body = sym $body,
-            )
+            $crate::arch::go_on!(1, $body)
         }
     )*};
 }
@@ -99,69 +85,7 @@ macro_rules! export_wait {
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name($(_: $arg),*) -> ::libc::c_int {
-            ::core::arch::naked_asm!(
-                ".cfi_startproc",
-                "sub rsp, 56",
-                ".cfi_adjust_cfa_offset 56",
-                "mov qword ptr [rsp], rdi",
-                "mov qword ptr [rsp + 8], rsi",
-                "mov qword ptr [rsp + 16], rdx",
-                "mov qword ptr [rsp + 24], rcx",
-                "mov edi, {deferred}",
-                "lea rsi, [rsp + 40]",
-                "call qword ptr [rip + pthread_setcanceltype@GOTPCREL]",
-                "mov rdi, qword ptr [rsp]",
-                "mov rsi, qword ptr [rsp + 8]",
-                "mov rdx, qword ptr [rsp + 16]",
-                "mov rcx, qword ptr [rsp + 24]",
-                "mov r8, qword ptr [rsp + 56]",
-                "lea r9, [rsp + 64]",
-                "call {prepare}",
-                "mov qword ptr [rsp + 32], rax",
-                "test rax, rax",
-                "jnz 2f",
-                "call qword ptr [rip + pthread_testcancel@GOTPCREL]",
-                "mov rdi, qword ptr [rsp]",
-                "mov rsi, qword ptr [rsp + 8]",
-                "mov rdx, qword ptr [rsp + 16]",
-                "mov rcx, qword ptr [rsp + 24]",
-                "mov r8, qword ptr [rsp + 56]",
-                "lea r9, [rsp + 64]",
-                "call {body}",
-                "mov dword ptr [rsp + 48], eax",
-                "cmp eax, {cancel}",
-                "jne 3f",
-                "call qword ptr [rip + pthread_testcancel@GOTPCREL]",
-                // Not cancelled after all: a spurious wake-up.
-                "mov dword ptr [rsp + 48], 0",
-                "jmp 3f",
-                "2:",
-                "mov rdi, qword ptr [rsp]",
-                "mov rsi, qword ptr [rsp + 8]",
-                "mov rdx, qword ptr [rsp + 16]",
-                "mov rcx, qword ptr [rsp + 24]",
-                "call qword ptr [rsp + 32]",
-                "mov rdi, qword ptr [rsp]",
-                "mov rsi, qword ptr [rsp + 8]",
-                "mov edx, eax",
-                "mov rcx, qword ptr [rsp + 56]",
-                "call {finish}",
-                "mov dword ptr [rsp + 48], eax",
-                "3:",
-                "mov edi, dword ptr [rsp + 40]",
-                "xor esi, esi",
-                "call qword ptr [rip + pthread_setcanceltype@GOTPCREL]",
-                "mov eax, dword ptr [rsp + 48]",
-                "add rsp, 56",
-                ".cfi_adjust_cfa_offset -56",
-                "ret",
-                ".cfi_endproc",
-                prepare = sym $prepare,
-                body = sym $body,
-                finish = sym $finish,
-                cancel = const $crate::entry::CANCEL,
-                deferred = const $crate::entry::DEFERRED,
-            )
+            $crate::arch::cancellable_wait!($prepare, $body, $finish)
         }
     };
 }

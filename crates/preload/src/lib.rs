@@ -19,10 +19,17 @@
 //! | `POUNDLOCK_CPUS` | pretend that there are so many CPUs: for tests |
 //! | `POUNDLOCK_STAT_DIR` | count, and leave the figures in a file there: see `poundlock-statfile` |
 
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
-compile_error!("the preload library knows the calling conventions of x86-64 Linux with glibc only");
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_env = "gnu"
+)))]
+compile_error!(
+    "the preload library knows the calling conventions of x86-64 and aarch64 Linux with glibc only"
+);
 
 mod abi;
+mod arch;
 mod block;
 mod c11;
 mod cond;
@@ -32,6 +39,7 @@ mod loader;
 mod mode;
 mod mutex;
 mod object;
+mod old_glibc;
 mod real;
 mod rwlock;
 mod rwlock_object;

@@ -17,59 +17,13 @@ use crate::{real, scope};
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn dlopen(_: *const c_char, _: c_int) -> *mut c_void {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rsi",
-        ".cfi_adjust_cfa_offset 8",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "call {real}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rsi",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "and esi, {keep}",
-        "jmp rax",
-        ".cfi_endproc",
-        real = sym real_dlopen,
-        keep = const !libc::RTLD_DEEPBIND,
-    )
+    crate::arch::open!(real_dlopen, !libc::RTLD_DEEPBIND)
 }
 
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn dlvsym(_: *mut c_void, _: *const c_char, _: *const c_char) -> *mut c_void {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        "sub rsp, 24",
-        ".cfi_adjust_cfa_offset 24",
-        "mov qword ptr [rsp], rdi",
-        "mov qword ptr [rsp + 8], rsi",
-        "mov qword ptr [rsp + 16], rdx",
-        "mov rcx, qword ptr [rsp + 24]",
-        "call {own}",
-        "test rax, rax",
-        "jnz 2f",
-        "call {real}",
-        "mov rdi, qword ptr [rsp]",
-        "mov rsi, qword ptr [rsp + 8]",
-        "mov rdx, qword ptr [rsp + 16]",
-        "add rsp, 24",
-        ".cfi_adjust_cfa_offset -24",
-        "jmp rax",
-        "2:",
-        ".cfi_adjust_cfa_offset 24",
-        "add rsp, 24",
-        ".cfi_adjust_cfa_offset -24",
-        "ret",
-        ".cfi_endproc",
-        own = sym own,
-        real = sym real_dlvsym,
-    )
+    crate::arch::look_up!(own, real_dlvsym)
 }
 
 /// The options with which AddressSanitizer begins, before those of the environment. Where its runtime is a

@@ -37,10 +37,38 @@ impl Real {
         }
         // SAFETY: the name ends in a zero.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let found = newer(self.name, found);
         self.found.store(found, Relaxed);
         found
     }
 }
+
+/// What is to be called instead of `found`, the next function of that name: glibc before 2.36 answers with the
+/// oldest version that it has of one, which for condition variables and clocks is not the one that programs
+/// are linked with.
+fn newer(name: &CStr, found: *mut c_void) -> *mut c_void {
+    /// The first version of glibc for this architecture.
+    const OLDEST: &CStr = if cfg!(target_arch = "x86_64") { c"GLIBC_2.2.5" } else { c"GLIBC_2.17" };
+    let version = if name.to_bytes().starts_with(b"pthread_cond_") {
+        c"GLIBC_2.3.2"
+    } else if name == c"clock_gettime" {
+        CLOCKS_VERSION
+    } else {
+        return found;
+    };
+    // That of a library in between stays. SAFETY: the strings end in a zero.
+    unsafe {
+        let next = |version: &CStr| libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr());
+        if found != next(OLDEST) {
+            return found;
+        }
+        let newer = next(version);
+        if newer.is_null() { found } else { newer }
+    }
+}
+
+/// The version of `clock_gettime` in `libc.so.6`; an older one is in a library of its own.
+const CLOCKS_VERSION: &CStr = c"GLIBC_2.17";
 
 /// A [`Real`] named after its function.
 macro_rules! address {
@@ -107,9 +135,8 @@ pub(crate) struct Clocks {
 
 /// Finds glibc's clock, and makes our own waits and figures use it.
 pub(crate) fn find_clocks() {
-    // The only version that glibc has on this architecture; a library in between has none. SAFETY: strings
-    // that end in a zero.
-    let found = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"clock_gettime".as_ptr(), c"GLIBC_2.17".as_ptr()) };
+    // A library in between has no versions. SAFETY: strings that end in a zero.
+    let found = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"clock_gettime".as_ptr(), CLOCKS_VERSION.as_ptr()) };
     if found.is_null() {
         return;
     }

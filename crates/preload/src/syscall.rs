@@ -19,11 +19,6 @@ use crate::{block, mode, real};
 
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-const _: () = assert!(
-    libc::SYS_semop == libc::SYS_semget + 1 && libc::SYS_semctl == libc::SYS_semget + 2,
-    "one comparison knows three calls"
-);
-
 /// From here on calls are passed on to the next function of that name.
 pub(crate) fn start() {
     let counted = mode::get().counted();
@@ -34,53 +29,7 @@ pub(crate) fn start() {
 /// Arguments and stack are those of [`syscall`].
 #[unsafe(naked)]
 unsafe extern "C" fn counted_call() {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        "cmp rdi, {futex}",
-        "jne 3f",
-        "sub rsp, 56",
-        ".cfi_adjust_cfa_offset 56",
-        "mov qword ptr [rsp + 8], rdi",
-        "mov qword ptr [rsp + 16], rsi",
-        "mov qword ptr [rsp + 24], rdx",
-        "mov qword ptr [rsp + 32], rcx",
-        "mov qword ptr [rsp + 40], r8",
-        "mov qword ptr [rsp + 48], r9",
-        "mov r8, qword ptr [rsp + 56]",
-        "lea r9, [rsp + 64]",
-        "call {before}",
-        // The seventh argument, where a call finds it.
-        "mov rcx, qword ptr [rsp + 64]",
-        "mov qword ptr [rsp], rcx",
-        "mov rdi, qword ptr [rsp + 8]",
-        "mov rsi, qword ptr [rsp + 16]",
-        "mov rdx, qword ptr [rsp + 24]",
-        "mov rcx, qword ptr [rsp + 32]",
-        "mov r8, qword ptr [rsp + 40]",
-        "mov r9, qword ptr [rsp + 48]",
-        "test eax, eax",
-        "jz 2f",
-        "call qword ptr [rip + {real} + {found}]",
-        "mov qword ptr [rsp + 8], rax",
-        "mov rdi, rax",
-        "call {after}",
-        "mov rax, qword ptr [rsp + 8]",
-        "add rsp, 56",
-        ".cfi_adjust_cfa_offset -56",
-        "ret",
-        "2:",
-        ".cfi_adjust_cfa_offset 56",
-        "add rsp, 56",
-        ".cfi_adjust_cfa_offset -56",
-        "3:",
-        "jmp qword ptr [rip + {real} + {found}]",
-        ".cfi_endproc",
-        futex = const libc::SYS_futex,
-        before = sym block::before_futex,
-        after = sym block::after_futex,
-        real = sym real::SYSCALL,
-        found = const real::Real::FOUND,
-    )
+    crate::arch::counted_call!(block::before_futex, block::after_futex, real::SYSCALL)
 }
 
 /// Makes a system call.
@@ -90,48 +39,7 @@ unsafe extern "C" fn counted_call() {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn syscall(_: c_long) -> c_long {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        // No caller expects anything of these two registers. Callers of functions like this one may expect
-        // rax to be read.
-        "lea r10, [rdi - {first}]",
-        "cmp r10, 2",
-        "jbe {semaphores}",
-        "cmp rdi, {semtimedop}",
-        "je {semaphores}",
-        "mov r11, qword ptr [rip + {next}]",
-        "test r11, r11",
-        "jz 2f",
-        "jmp r11",
-        "2:",
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, qword ptr [rsp + 8]",
-        "syscall",
-        "cmp rax, -4095",
-        "jae 3f",
-        "ret",
-        "3:",
-        "neg eax",
-        "push rax",
-        ".cfi_adjust_cfa_offset 8",
-        "call {errno}",
-        "pop rcx",
-        ".cfi_adjust_cfa_offset -8",
-        "mov dword ptr [rax], ecx",
-        "mov rax, -1",
-        "ret",
-        ".cfi_endproc",
-        first = const libc::SYS_semget,
-        semtimedop = const libc::SYS_semtimedop,
-        semaphores = sym semaphores,
-        next = sym NEXT,
-        errno = sym errno,
-    )
+    crate::arch::system_call!(semaphores, NEXT, errno)
 }
 
 extern "C" fn errno() -> *mut c_int {

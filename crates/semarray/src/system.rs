@@ -44,7 +44,7 @@ impl File {
     /// The file's size, owner, mode and inode.
     pub(crate) fn status(&self) -> Result<libc::stat, c_int> {
         // SAFETY: writes the structure.
-        filled(|status| unsafe { libc::fstat(self.0, status) })
+        filled(|status| unsafe { libc::syscall(libc::SYS_fstat, self.0, status) })
     }
 }
 
@@ -82,23 +82,30 @@ pub(crate) fn number(text: &[u8]) -> Option<u64> {
     })
 }
 
-fn filled(ask: impl FnOnce(*mut libc::stat) -> c_int) -> Result<libc::stat, c_int> {
+// By the system calls: the C library's functions are ones of a glibc newer than all that we run on.
+
+fn filled(ask: impl FnOnce(*mut libc::stat) -> c_long) -> Result<libc::stat, c_int> {
     let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
-    keeping_errno(|| ask(status.as_mut_ptr()).into())?;
+    keeping_errno(|| ask(status.as_mut_ptr()))?;
     // SAFETY: zero bytes are one, and the call has written it.
     Ok(unsafe { status.assume_init() })
 }
 
+fn status_at(path: &CStr, flags: c_int) -> Result<libc::stat, c_int> {
+    // SAFETY: a string that ends in a zero; writes the structure, which is the kernel's on 64-bit machines.
+    filled(|status| unsafe {
+        libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path.as_ptr(), status, flags)
+    })
+}
+
 /// `stat(2)`.
 pub(crate) fn status(path: &CStr) -> Result<libc::stat, c_int> {
-    // SAFETY: a string that ends in a zero; writes the structure.
-    filled(|status| unsafe { libc::stat(path.as_ptr(), status) })
+    status_at(path, 0)
 }
 
 /// `lstat(2)`.
 pub(crate) fn link_status(path: &CStr) -> Result<libc::stat, c_int> {
-    // SAFETY: a string that ends in a zero; writes the structure.
-    filled(|status| unsafe { libc::lstat(path.as_ptr(), status) })
+    status_at(path, libc::AT_SYMLINK_NOFOLLOW)
 }
 
 /// `unlink(2)`.

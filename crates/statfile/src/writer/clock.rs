@@ -7,7 +7,9 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::map::Map;
 #[cfg(target_arch = "x86_64")]
 use super::sys;
-use crate::layout::{CLOCK_COUNTER, CLOCK_NANOSECONDS};
+use crate::layout::CLOCK_COUNTER;
+#[cfg(not(target_arch = "aarch64"))]
+use crate::layout::CLOCK_NANOSECONDS;
 
 type ReadClock = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int;
 

@@ -259,11 +259,12 @@ fn still_there(map: Map, known: &Site, site: CallSite) -> bool {
     if known.sp.load(Relaxed) != site.sp as u64 {
         return false;
     }
+    let Some(stack) = map.stack(known.stack.load(Relaxed)) else { return false };
     let words = known.words_len.load(Relaxed) as usize;
     if words == 0 {
-        return true;
+        // Return addresses that are signed are not found: such stacks are not recognised.
+        return stack.len.load(Relaxed) <= 1;
     }
-    let Some(stack) = map.stack(known.stack.load(Relaxed)) else { return false };
     let outer = stack.frames[1..].iter().zip(&known.words).take(words);
     outer.into_iter().all(|(frame, word)| {
         let place = site.sp as *const u64;
@@ -281,13 +282,15 @@ struct Trace {
     len: usize,
     words: [u16; MAX_FRAMES],
     words_len: usize,
+    /// Where the frame inside of the next one ends.
+    inner: usize,
 }
 
 impl Trace {
     fn start(site: CallSite) -> Trace {
         let mut frames = [0; MAX_FRAMES];
         frames[0] = site.pc as u64;
-        Trace { site, frames, len: 1, words: [0; MAX_FRAMES], words_len: 0 }
+        Trace { site, frames, len: 1, words: [0; MAX_FRAMES], words_len: 0, inner: site.sp }
     }
 
     fn frames(&self) -> &[u64] {
@@ -310,21 +313,33 @@ impl Trace {
             return false;
         }
         self.frames[self.len] = pc;
-        // Where the return address lies can be said, and checked, on x86-64: just below the frame address.
-        if cfg!(target_arch = "x86_64") && self.words_len + 1 == self.len && self.site.sp.is_multiple_of(8) {
-            let place = frame_address - 8;
-            let word = (place - self.site.sp) / 8;
-            // SAFETY: in the stack of this thread, between two frames that the unwinder walked.
-            let found = unsafe { (place as *const u64).read_volatile() };
-            if let Ok(word) = u16::try_from(word)
-                && found == pc
-            {
-                self.words[self.words_len] = word;
-                self.words_len += 1;
-            }
+        if self.words_len + 1 == self.len && self.site.sp.is_multiple_of(8) {
+            self.note_place(pc, frame_address);
         }
+        self.inner = frame_address;
         self.len += 1;
         true
+    }
+
+    /// Notes where the return address lies: on x86-64 just below the frame address; on aarch64 in the frame,
+    /// which begins where the inner one ended, and in most functions at its beginning.
+    fn note_place(&mut self, pc: u64, frame_address: usize) {
+        /// As far into a frame as it is looked for, in words.
+        const FAR: usize = 128;
+        let places = if cfg!(target_arch = "x86_64") {
+            frame_address - 8..frame_address
+        } else {
+            self.inner..frame_address.min(self.inner.saturating_add(FAR * 8))
+        };
+        let mut places = places.step_by(8);
+        // SAFETY: in the stack of this thread, between two frames that the unwinder walked.
+        let Some(place) = places.find(|&place| unsafe { (place as *const u64).read_volatile() } == pc) else {
+            return;
+        };
+        if let Ok(word) = u16::try_from((place - self.site.sp) / 8) {
+            self.words[self.words_len] = word;
+            self.words_len += 1;
+        }
     }
 
     /// What `still_there` needs, in one of these places: one that is not in use yet, or the first.
