@@ -47,9 +47,9 @@ pub fn read_apart(path: &Path, now_ns: u64) -> Result<(Snapshot, Locks), Error> 
     Reader::open(path)?.snapshot(now_ns)
 }
 
-/// Begins the longest waits and holds anew, by lock and place, of a process that goes on: whoever reads the
-/// file later has those that ended since. Their writer keeps the larger of two values, and nothing else is
-/// written here, so that at worst one that ends just now is lost.
+/// Begins the longest waits and holds anew, by lock and place, and the longest durations of events, of a
+/// process that goes on: whoever reads the file later has those that ended since. Their writer keeps the
+/// larger of two values, and nothing else is written here, so that at worst one that ends just now is lost.
 ///
 /// # Errors
 /// As [`read`]; if the file cannot be written.
@@ -251,7 +251,7 @@ struct Sums {
     recycled: Sum,
     threads: Vec<Thread>,
     dropped_waits: u64,
-    /// Where in the file the longest holds are, if that is wanted.
+    /// Where in the file the longest ones are, if that is wanted.
     longest: Option<Vec<u64>>,
     /// Pages already counted: a damaged file may name one twice.
     seen: HashSet<u64>,
@@ -827,6 +827,9 @@ impl Reader {
         for (number, sum) in sums.durations.iter_mut().enumerate() {
             let at = offset_of!(Events, durations) + number * size_of::<layout::Durations>();
             let field = |offset| block.u64(at + offset);
+            if let Some(longest) = &mut sums.longest {
+                longest.push(page + (at + offset_of!(layout::Durations, max)) as u64);
+            }
             sum.total_ns = sum.total_ns.saturating_add(field(offset_of!(layout::Durations, total)));
             sum.max_ns = sum.max_ns.max(field(offset_of!(layout::Durations, max)));
             sum.buckets.resize(layout::BUCKETS, 0);

@@ -115,15 +115,20 @@ fn the_longest_can_begin_anew() {
         recorder.released(lock.seen(), common::NOWHERE);
     };
     let read = || of(&snapshot(directory.path()), lock.address()).clone();
+    let longest_event = || snapshot(directory.path()).durations[2].max_ns;
+    recorder.duration(2, 1000);
     (0..3).for_each(|_| wait_and_hold());
     let before = read();
     assert!(before.wait_max_ns >= 1_000_000 && before.hold_max_ns >= 1_000_000, "{before:?}");
+    assert_eq!(longest_event(), 1000);
     poundlock_statfile::forget_longest(&common::only_file(directory.path())).expect("it can be written");
     let after = read();
-    assert_eq!((after.wait_max_ns, after.hold_max_ns), (0, 0));
+    assert_eq!((after.wait_max_ns, after.hold_max_ns, longest_event()), (0, 0, 0));
     let sums = |stats: &LockStats| (stats.wait_total_ns, stats.hold_total_ns, stats.contended);
     assert_eq!(sums(&after), sums(&before));
     wait_and_hold();
+    recorder.duration(2, 10);
+    assert_eq!(longest_event(), 10);
     let last = read();
     // Each sum is rounded down.
     assert!(last.wait_max_ns.abs_diff(last.wait_total_ns - before.wait_total_ns) <= 1, "{before:?} {last:?}");
