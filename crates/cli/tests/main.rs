@@ -4,6 +4,7 @@ mod bench;
 mod docs;
 mod dropin;
 mod output;
+mod preload;
 mod qspin;
 mod real;
 mod report;
