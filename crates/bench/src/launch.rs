@@ -114,11 +114,12 @@ pub(crate) fn unchosen(command: &mut Command) {
 }
 
 /// What chooses locks, in the environment.
-const VARIABLES: [&str; 6] = [
+const VARIABLES: [&str; 7] = [
     "LD_PRELOAD",
     "POUNDLOCK_LOCK",
     "POUNDLOCK_RWLOCK",
     "POUNDLOCK_STAT_DIR",
+    "POUNDLOCK_STATS",
     "POUNDLOCK_SEMAPHORES",
     "POUNDLOCK_IPC_DIR",
 ];

@@ -35,6 +35,9 @@ pub(crate) const DOMAIN_VARIABLE: &str = "POUNDLOCK_IPC_DIR";
 /// Turns statistics on, and tells the library where to leave them.
 pub(crate) const STAT_VARIABLE: &str = "POUNDLOCK_STAT_DIR";
 
+/// The same for those who preload the library by hand.
+pub(crate) const STATS_VARIABLE: &str = "POUNDLOCK_STATS";
+
 /// What the dynamic loader reads.
 const LD_PRELOAD: &str = "LD_PRELOAD";
 

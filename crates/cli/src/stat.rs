@@ -90,8 +90,8 @@ pub(crate) struct Args {
     /// How often it runs on each to compare
     #[arg(long, value_name = "N", default_value_t = 5, requires = "compare")]
     rounds: usize,
-    /// Report on what is left in this directory of a run whose `stat` was killed
-    #[arg(long, value_name = "DIR", conflicts_with_all = [
+    /// Report on what POUNDLOCK_STATS named, or a `stat` that was killed left: a directory, or a file in it
+    #[arg(long, value_name = "PATH", conflicts_with_all = [
         "command", "lock", "rwlock", "semaphores", "delay", "for", "every", "compare",
     ])]
     read: Option<PathBuf>,
@@ -218,19 +218,25 @@ fn stat(args: &Args) -> Result<u8, Failure> {
 /// Reports on what is left of a run.
 fn read(args: &Args, dir: &Path) -> Result<u8, Failure> {
     let files = Files::open(args)?;
-    let now_ns = monotonic_ns();
     let wrong = |why: &str| Failure::new(status::USAGE, format_args!("{}: {why}", dir.display()));
-    if !dir.is_dir() {
-        return Err(wrong("no directory of figures (they are /dev/shm/poundlock-stat-*)"));
+    const WHERE: &str =
+        "(POUNDLOCK_STATS names it; of a `stat` that was killed it is /dev/shm/poundlock-stat-*)";
+    if !dir.exists() {
+        return Err(wrong(&format!("no directory of figures {WHERE}")));
     }
+    let ended_ns = figures::ended_ns(dir);
+    let now_ns = ended_ns.unwrap_or_else(monotonic_ns);
     let figures = Figures::read(dir, now_ns);
     if figures.snapshots.is_empty() {
-        return Err(wrong("no process left figures there (they are in /dev/shm/poundlock-stat-*)"));
+        return Err(wrong(&format!("no process left figures there {WHERE}")));
     }
     let begun = Begun::read(dir).ok();
     let first = figures.snapshots.iter().map(|snapshot| snapshot.start_ns).min().unwrap_or(now_ns);
-    let runs = figures.snapshots.iter().any(|snapshot| figures::is_alive(snapshot.pid));
-    let ending = if runs { "still running" } else { "the end is not known: stat was killed" };
+    let ending = match ended_ns {
+        Some(_) => "all have ended",
+        None if !figures::followed(dir).is_empty() => "still running",
+        None => "the end is not known",
+    };
     let exe = figures.snapshots[0].exe.clone();
     let lock = begun.as_ref().map_or(&figures.snapshots[0].lock, |begun| &begun.lock);
     let rwlock = begun.as_ref().map_or(&figures.snapshots[0].rwlock, |begun| &begun.rwlock);

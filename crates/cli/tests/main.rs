@@ -5,6 +5,7 @@ mod docs;
 mod dropin;
 mod manual;
 mod output;
+mod preload;
 mod qspin;
 mod real;
 mod report;

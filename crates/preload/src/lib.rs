@@ -11,13 +11,14 @@
 //!
 //! | environment | meaning |
 //! | --- | --- |
-//! | `POUNDLOCK_LOCK` | the locks to run on: a [`poundlock_names::Choice`]; the defaults if absent or unknown |
+//! | `POUNDLOCK_LOCK` | the locks to run on: a [`poundlock_names::Choice`]; the defaults if absent or, with a line on standard error, unknown |
 //! | `POUNDLOCK_RWLOCK` | the readers-writer locks: a [`RwLocks`](poundlock_names::RwLocks), or its default |
 //! | `POUNDLOCK_SEMAPHORES` | whose semaphore arrays are: see `poundlock_semarray` |
 //! | `POUNDLOCK_IPC_DIR` | where ours are |
 //! | `POUNDLOCK_NODES` | take memory for that many nodes, CPUs in turn: for tests; 1 does without sides |
 //! | `POUNDLOCK_CPUS` | pretend that there are so many CPUs: for tests |
 //! | `POUNDLOCK_STAT_DIR` | count, and leave the figures in a file there: see `poundlock-statfile` |
+//! | `POUNDLOCK_STATS` | the same for those who preload by hand: an absolute path, made if it is not there |
 
 #[cfg(not(all(
     target_os = "linux",
@@ -34,6 +35,7 @@ mod block;
 mod c11;
 mod cond;
 mod entry;
+mod environment;
 mod handlers;
 mod loader;
 mod mode;
@@ -53,6 +55,7 @@ mod thread;
 
 /// Runs as early as the dynamic linker lets it. Everything also works before it has run.
 extern "C" fn start() {
+    environment::check();
     mode::get();
     real::find_all();
     block::start();

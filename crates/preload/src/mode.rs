@@ -1,6 +1,5 @@
 //! What the environment asked for, looked up once.
 
-use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use poundlock_core::adaptive::Variant;
@@ -8,6 +7,8 @@ use poundlock_core::handoff::{Policy, Spinning};
 use poundlock_core::qspin::{ChosenForm, Form};
 use poundlock_linux::{machine, tls};
 use poundlock_names::{Choice, LockName, RwLocks};
+
+use crate::environment::variable;
 
 /// Whose the program's ordinary locks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,15 +151,6 @@ fn find_out() -> Mode {
     RWLOCKS.store(rwlocks as u8 | if counted { COUNTED_RWLOCKS } else { 0 }, Relaxed);
     tls::choose(mode.0);
     mode
-}
-
-pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: `name` ends in a zero. The result is a string of the environment; programs that change these
-    // variables while they start other threads have that race with glibc itself.
-    unsafe {
-        let value = libc::getenv(name.as_ptr());
-        if value.is_null() { None } else { Some(CStr::from_ptr(value)) }
-    }
 }
 
 /// The mutex's variant and the spinlock's form that the environment or the machine chose, asked for in slow

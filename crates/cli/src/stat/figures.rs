@@ -92,8 +92,11 @@ pub(crate) fn runs() -> Vec<(PathBuf, String)> {
     ours.filter_map(about).collect()
 }
 
-/// The files of the processes, and their lengths.
+/// The files of the processes, and their lengths: those in a directory, or one.
 fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
+    if let Some(file) = std::fs::metadata(dir).ok().filter(std::fs::Metadata::is_file) {
+        return vec![(dir.to_owned(), file.len())];
+    }
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) => {
@@ -260,6 +263,15 @@ impl Figures {
     }
 }
 
+/// When the last of the processes ended; `None` while one of them runs, or if one was killed.
+pub(super) fn ended_ns(dir: &Path) -> Option<u64> {
+    let ends = files(dir)
+        .into_iter()
+        .filter_map(|(path, _)| Some(poundlock_statfile::Live::open(&path).ok()?.ended_ns()));
+    // An exec ends a file as well: the process goes on in its next one, which has no end yet.
+    ends.collect::<Option<Vec<_>>>()?.into_iter().max()
+}
+
 /// The processes that leave figures in this directory, or will once they have used a lock.
 pub(super) fn followed(dir: &Path) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -281,9 +293,10 @@ fn pid_of(path: &Path) -> Option<u32> {
 fn leaves_figures(pid: u32, dir: &Path) -> bool {
     let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { return false };
     let mut entries = environment.split(|&byte| byte == 0);
-    let asked = [library::STAT_VARIABLE.as_bytes(), b"=", dir.as_os_str().as_bytes()].concat();
+    let asked = [library::STAT_VARIABLE, library::STATS_VARIABLE]
+        .map(|name| [name.as_bytes(), b"=", dir.as_os_str().as_bytes()].concat());
     let has = |start: &[u8]| environment.split(|&byte| byte == 0).any(|entry| entry.starts_with(start));
-    if entries.any(|entry| entry == asked) {
+    if entries.any(|entry| asked.iter().any(|asked| entry == asked)) {
         return has(b"LD_PRELOAD=");
     }
     let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { return false };

@@ -6,6 +6,7 @@
 //! Heavy programs, whose subject does not depend on the algorithm, run with the default lock alone.
 
 mod filters;
+pub(crate) use filters::documented as documented_calls;
 mod planted;
 mod preloaded;
 mod program;

@@ -48,6 +48,7 @@ pub(crate) fn poundlock_bare() -> Command {
         "POUNDLOCK_LOCK",
         "POUNDLOCK_RWLOCK",
         "POUNDLOCK_STAT_DIR",
+        "POUNDLOCK_STATS",
         "POUNDLOCK_SEMAPHORES",
         "POUNDLOCK_IPC_DIR",
         "COLUMNS",

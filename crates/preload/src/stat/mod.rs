@@ -29,6 +29,7 @@ pub(crate) use poundlock_statfile::writer::{CallSite, Ended, LockRef, Wake};
 use poundlock_statfile::writer::{Host, Options, Recorder, Words};
 
 use crate::abi::Patience;
+use crate::environment;
 
 pub(crate) struct Process;
 
@@ -57,23 +58,33 @@ unsafe impl Host for Process {
     }
 }
 
-/// Begins recording if `POUNDLOCK_STAT_DIR` names a directory where that is possible. Returns whether it did.
+/// Begins recording if the environment names a directory where that is possible. Returns whether it did.
 /// Two threads may call it at once: one does it.
 pub(crate) fn init(lock_name: &str, rwlock_name: &str) -> bool {
-    // SAFETY: a C string constant; the result is used before anything can change the environment.
-    let directory = unsafe { libc::getenv(c"POUNDLOCK_STAT_DIR".as_ptr()) };
-    if directory.is_null() {
-        return false;
-    }
-    // SAFETY: `getenv` gives a C string.
-    let directory = unsafe { CStr::from_ptr(directory) };
-    let begun = !directory.is_empty()
-        && RECORDER.init(directory, lock_name.as_bytes(), rwlock_name.as_bytes(), Options::DEFAULT);
+    let begun = directory().is_some_and(|directory| {
+        RECORDER.init(directory, lock_name.as_bytes(), rwlock_name.as_bytes(), Options::DEFAULT)
+    });
     if begun {
         WORDS.open();
         poundlock_linux::events::send_to(count);
     }
     begun
+}
+
+/// The directory for statistics: that of `poundlock stat`, or else the one that somebody named, which is made
+/// if it is not there.
+fn directory() -> Option<&'static CStr> {
+    if let Some(directory) =
+        environment::variable(c"POUNDLOCK_STAT_DIR").filter(|directory| !directory.is_empty())
+    {
+        return Some(directory);
+    }
+    let directory =
+        environment::variable(c"POUNDLOCK_STATS").filter(|directory| environment::is_whole(directory))?;
+    let _errno = environment::Errno::keep();
+    // If it cannot be made, or is something else, the recorder says so. SAFETY: a C string.
+    unsafe { libc::syscall(libc::SYS_mkdirat, libc::AT_FDCWD, directory.as_ptr(), 0o700) };
+    Some(directory)
 }
 
 /// Events have the numbers of their discriminants, durations those of their places among the durations.

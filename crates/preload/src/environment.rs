@@ -1,0 +1,93 @@
+//! What the environment says, and a line about what it says in vain.
+//!
+//! `poundlock run` sets these variables to what it has understood; people set them by hand, who would otherwise
+//! measure the default in place of the lock that they meant.
+
+use core::ffi::{CStr, c_char};
+
+use poundlock_names::{Choice, RwLocks};
+use poundlock_semarray as semarray;
+
+unsafe extern "C" {
+    /// glibc's: null in a program that runs with another's rights.
+    fn secure_getenv(name: *const c_char) -> *mut c_char;
+}
+
+/// A variable of the environment. Nothing in a program with more rights than its caller, who wrote the
+/// environment: a library that the system preloads is in such programs as well.
+pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: `name` ends in a zero. The result is a string of the environment; programs that change these
+    // variables while they start other threads have that race with glibc itself.
+    unsafe {
+        let value = secure_getenv(name.as_ptr());
+        if value.is_null() { None } else { Some(CStr::from_ptr(value)) }
+    }
+}
+
+/// Whether a path means the same wherever the process goes.
+pub(crate) fn is_whole(path: &CStr) -> bool {
+    path.to_bytes().starts_with(b"/")
+}
+
+/// Says in a line each what the variables say in vain.
+pub(crate) fn check() {
+    let check = |name: &CStr, otherwise: &str, is_known: &dyn Fn(&CStr) -> bool| {
+        if let Some(value) = variable(name)
+            && !value.is_empty()
+            && !is_known(value)
+        {
+            complain(&[name.to_bytes(), b"=", value.to_bytes(), b": ", otherwise.as_bytes()]);
+        }
+    };
+    let text = |value: &CStr, parses: fn(&str) -> bool| value.to_str().is_ok_and(parses);
+    check(
+        c"POUNDLOCK_LOCK",
+        "no choice of locks (`poundlock locks` lists them): the default is used",
+        &|value| text(value, |text| Choice::parse(text).is_ok()),
+    );
+    check(c"POUNDLOCK_RWLOCK", "neither by-kind, phase-fair nor glibc: the default is used", &|value| {
+        text(value, |text| RwLocks::parse(text).is_some())
+    });
+    check(c"POUNDLOCK_SEMAPHORES", "neither ours, all nor kernel: the default is used", &|value| {
+        text(value, |text| semarray::choose(text).is_some())
+    });
+    check(
+        c"POUNDLOCK_STATS",
+        "name a directory by its whole path, from / on: there are no statistics",
+        &is_whole,
+    );
+}
+
+/// Writes a line to standard error, in one piece if it can.
+fn complain(parts: &[&[u8]]) {
+    const MOST: usize = 8;
+    /// Nobody reads more of a value.
+    const LONGEST: usize = 256;
+    let _errno = Errno::keep();
+    let mut pieces = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; MOST];
+    let line = [&b"poundlock: "[..]].into_iter().chain(parts.iter().copied()).chain([&b"\n"[..]]);
+    let mut count = 0;
+    for (piece, part) in pieces.iter_mut().zip(line) {
+        *piece = libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len().min(LONGEST) };
+        count += 1;
+    }
+    // SAFETY: the pieces are valid; if nobody listens, nobody listens. Not `writev`: that is a cancellation point.
+    unsafe { libc::syscall(libc::SYS_writev, 2, pieces.as_ptr(), count) };
+}
+
+/// Puts `errno` back when dropped.
+pub(crate) struct Errno(libc::c_int);
+
+impl Errno {
+    pub(crate) fn keep() -> Errno {
+        // SAFETY: the calling thread's own errno.
+        Errno(unsafe { *libc::__errno_location() })
+    }
+}
+
+impl Drop for Errno {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = self.0 }
+    }
+}
