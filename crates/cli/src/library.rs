@@ -15,7 +15,7 @@ use crate::message::{Failure, status};
 use crate::program::{self, reason};
 
 /// The library's file name.
-const FILE_NAME: &str = "libpoundlock_preload.so";
+pub(crate) const FILE_NAME: &str = "libpoundlock_preload.so";
 
 /// Names a library other than the one that belongs to this command.
 const PATH_VARIABLE: &str = "POUNDLOCK_PRELOAD_LIB";
@@ -97,16 +97,37 @@ pub(crate) fn find() -> Result<PathBuf, Failure> {
         let exe = std::env::current_exe().and_then(|exe| exe.canonicalize());
         let exe = exe.map_err(|error| ours(format_args!("where this command lies: {}", reason(&error))))?;
         let dir = exe.parent().unwrap_or(Path::new("/"));
-        let candidates = [dir.join(FILE_NAME), dir.join("../lib/poundlock").join(FILE_NAME)];
-        candidates.iter().find_map(|path| path.canonicalize().ok()).ok_or_else(|| {
-            ours(format_args!(
-                "{FILE_NAME} is neither in {} nor in ../lib/poundlock beside it: build it or set \
-                    {PATH_VARIABLE}",
-                dir.display()
-            ))
-        })?
+        // As built, from a tarball, from a package. A command that was installed alone carries it.
+        let triplet = format!("../lib/{}-linux-gnu/poundlock", std::env::consts::ARCH);
+        let beside = ["", "../lib/poundlock", &triplet].map(|place| dir.join(place).join(FILE_NAME));
+        match beside.iter().find_map(|path| path.canonicalize().ok()) {
+            Some(path) => path,
+            None => return carried(dir),
+        }
     };
     if is_listable(&path) { Ok(path) } else { linked(&path) }
+}
+
+#[cfg(feature = "carry")]
+fn carried(_: &Path) -> Result<PathBuf, Failure> {
+    crate::carried::find(is_listable).map_err(|refused| {
+        let line = format_args!(
+            "there is no place for {FILE_NAME} ({refused}): name a directory of yours in XDG_CACHE_HOME, or the \
+             library in {PATH_VARIABLE}"
+        );
+        Failure::new(status::OURS, line)
+    })
+}
+
+#[cfg(not(feature = "carry"))]
+fn carried(dir: &Path) -> Result<PathBuf, Failure> {
+    Err(Failure::new(
+        status::OURS,
+        format_args!(
+            "{FILE_NAME} is neither in {} nor in ../lib/poundlock beside it: build it or set {PATH_VARIABLE}",
+            dir.display()
+        ),
+    ))
 }
 
 /// The directory of a link to the library, if its own path cannot stand in LD_PRELOAD.

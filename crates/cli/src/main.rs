@@ -9,6 +9,8 @@ use clap::{FromArgMatches, Parser, Subcommand};
 
 #[cfg(feature = "bench")]
 mod bench;
+#[cfg(feature = "carry")]
+mod carried;
 mod complete;
 mod ipcrm;
 mod ipcs;

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use crate::support::{
     LIMIT, compile_c, expect_status, poundlock, poundlock_bare, preload_library, run_limited,
-    run_limited_with_input, scratch, stdout,
+    run_limited_with_input, scratch, stdout, until,
 };
 
 /// Every name but `glibc`.
@@ -470,19 +470,53 @@ fn the_library_is_found_beside_the_command_and_where_packages_put_it() {
     std::fs::create_dir_all(dir.join("lib/poundlock")).expect("a new directory");
     copy(env!("CARGO_BIN_EXE_poundlock").as_ref(), &exe);
     let run = || {
-        let mut cmd = Command::new(&exe);
+        let mut cmd = poundlock_alone(&exe);
         cmd.args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"]);
-        for name in ["LD_PRELOAD", "POUNDLOCK_PRELOAD_LIB", "POUNDLOCK_LOCK", "POUNDLOCK_STAT_DIR"] {
-            cmd.env_remove(name);
-        }
         run_limited(&mut cmd, LIMIT)
     };
-    expect_refusal(&run(), 125, &["libpoundlock_preload.so"]);
-    for place in ["lib/poundlock", "bin"] {
+    let packaged = format!("lib/{}-linux-gnu/poundlock", std::env::consts::ARCH);
+    std::fs::create_dir_all(dir.join(&packaged)).expect("a new directory");
+    for place in [&packaged, "lib/poundlock", "bin"] {
         let library = dir.join(place).join("libpoundlock_preload.so");
         std::fs::copy(preload_library(), &library).expect("the library can be copied");
         let output = run();
         expect_status(&output, 0);
         assert_eq!(stdout(&output).trim_end(), library.to_str().expect("UTF-8"));
     }
+}
+
+/// As `cargo install` leaves it. The library stays for processes that the command leaves behind.
+#[test]
+fn a_command_that_was_installed_alone_has_the_library_in_it() {
+    let dir = scratch().canonicalize().expect("it was just made");
+    let exe = dir.join("poundlock");
+    copy(env!("CARGO_BIN_EXE_poundlock").as_ref(), &exe);
+    let run = |script: &str| {
+        let mut cmd = poundlock_alone(&exe);
+        cmd.args(["run", "--", "sh", "-c", script])
+            .env("XDG_CACHE_HOME", dir.join("cache"))
+            .current_dir(&dir);
+        let output = run_limited(&mut cmd, LIMIT);
+        expect_status(&output, 0);
+        stdout(&output).trim_end().to_owned()
+    };
+    let library = run("echo $LD_PRELOAD");
+    assert!(library.starts_with(dir.join("cache/poundlock").to_str().expect("UTF-8")), "{library}");
+    assert_eq!(run("echo $LD_PRELOAD"), library);
+    run("setsid sh -c '
+            until [ -e go ]; do sleep 0.01; done
+            grep -c libpoundlock_preload /proc/self/maps >counted
+            mv counted done' >/dev/null 2>&1 &");
+    std::fs::write(dir.join("go"), "").expect("it is ours");
+    until("the process that was left behind looks", || dir.join("done").exists());
+    let counted = std::fs::read_to_string(dir.join("done")).expect("it is there");
+    assert!(counted.trim().parse::<u32>().is_ok_and(|mappings| mappings > 0), "{counted}");
+}
+
+fn poundlock_alone(exe: &Path) -> Command {
+    let mut cmd = Command::new(exe);
+    for name in ["LD_PRELOAD", "POUNDLOCK_PRELOAD_LIB", "POUNDLOCK_LOCK", "POUNDLOCK_STAT_DIR"] {
+        cmd.env_remove(name);
+    }
+    cmd
 }
