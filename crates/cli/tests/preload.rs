@@ -182,6 +182,16 @@ fn what_is_not_known_is_named_in_a_line() {
         assert!(said.starts_with("poundlock: ") && said.lines().count() == 1, "{said}");
         assert!(said.contains(value) && said.contains(words), "{said}");
     }
+    // A directory of another's: its owner could put links in the place of files there. To give one away takes root.
+    let others = scratch();
+    if std::os::unix::fs::chown(&others, Some(12345), None).is_ok() {
+        let value = others.to_str().expect("UTF-8");
+        let output = run_limited(&mut preloaded(&program, &[("POUNDLOCK_STATS", value)]), LIMIT);
+        expect_status(&output, 0);
+        let said = stderr(&output);
+        assert!(said.contains("another user") && said.lines().count() == 1, "{said}");
+        assert_eq!(std::fs::read_dir(&others).expect("readable").count(), 0);
+    }
     // Names that are known, and empty values, need no words.
     for (name, value) in [
         ("POUNDLOCK_LOCK", "any-negative,qspin"),

@@ -59,7 +59,7 @@ pub(crate) fn check() {
 }
 
 /// Writes a line to standard error, in one piece if it can.
-fn complain(parts: &[&[u8]]) {
+pub(crate) fn complain(parts: &[&[u8]]) {
     const MOST: usize = 8;
     /// Nobody reads more of a value.
     const LONGEST: usize = 256;

@@ -19,6 +19,7 @@ mod arrays;
 mod linked;
 
 use core::ffi::{CStr, c_int};
+use core::mem::MaybeUninit;
 
 use libc::{EBUSY, EOWNERDEAD, ETIMEDOUT};
 
@@ -72,7 +73,8 @@ pub(crate) fn init(lock_name: &str, rwlock_name: &str) -> bool {
 }
 
 /// The directory for statistics: that of `poundlock stat`, or else the one that somebody named, which is made
-/// if it is not there.
+/// if it is not there. Not one of another user than root and this process's: its owner could put links in the
+/// place of files there.
 fn directory() -> Option<&'static CStr> {
     if let Some(directory) =
         environment::variable(c"POUNDLOCK_STAT_DIR").filter(|directory| !directory.is_empty())
@@ -84,6 +86,18 @@ fn directory() -> Option<&'static CStr> {
     let _errno = environment::Errno::keep();
     // If it cannot be made, or is something else, the recorder says so. SAFETY: a C string.
     unsafe { libc::syscall(libc::SYS_mkdirat, libc::AT_FDCWD, directory.as_ptr(), 0o700) };
+    let mut about = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: a C string, and room for the answer, which may be zeros: then the recorder finds nothing there either.
+    let owner = unsafe {
+        libc::stat(directory.as_ptr(), about.as_mut_ptr());
+        about.assume_init().st_uid
+    };
+    // SAFETY: a question.
+    if owner != 0 && owner != unsafe { libc::geteuid() } {
+        let why = b": belongs to another user: there are no statistics";
+        environment::complain(&[b"POUNDLOCK_STATS=", directory.to_bytes(), why]);
+        return None;
+    }
     Some(directory)
 }
 
