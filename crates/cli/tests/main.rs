@@ -3,6 +3,7 @@
 mod bench;
 mod docs;
 mod dropin;
+mod odd_systems;
 mod output;
 mod qspin;
 mod real;

@@ -159,7 +159,8 @@ impl<H: Host> Recorder<H> {
             }
             record.woken_by.store(0, Relaxed);
         }
-        record.wait_tag.store(tag, Relaxed);
+        // Release: as in `wait_begin`.
+        record.wait_tag.store(tag, Release);
         record.wait_site.store(core::ptr::from_ref(cell).addr() as u64 - map.base().addr() as u64, Relaxed);
         record.wait_began.store(now, Release);
         clock::calibrate_sometimes(map, now);
