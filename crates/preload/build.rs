@@ -61,9 +61,12 @@ impl StandIn {
     fn make(&self) {
         let directory = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
         let source = directory.join(self.file).with_extension("s");
-        let text: String =
-            self.symbols.iter().map(|name| format!(".globl {name}\n{name}: .byte 0\n")).collect();
-        fs::write(&source, format!(".data\n{text}")).expect("OUT_DIR can be written to");
+        // Objects of a byte: what they are in truth does not matter.
+        let symbol =
+            |name: &&str| format!(".globl {name}\n.type {name}, %object\n.size {name}, 1\n{name}: .byte 0\n");
+        let text: String = self.symbols.iter().map(symbol).collect();
+        let text = format!(".section .note.GNU-stack,\"\",%progbits\n.data\n{text}");
+        fs::write(&source, text).expect("OUT_DIR can be written to");
         let driver = env::var("RUSTC_LINKER").unwrap_or_else(|_| "cc".to_owned());
         let status = Command::new(&driver)
             .args(["-shared", "-nostdlib", &format!("-Wl,-soname,{}", self.soname), "-o"])

@@ -9,6 +9,10 @@
 // fork, which tells whoever has asked for it.
 #include "rwlock.h"
 
+#if !__GLIBC_PREREQ(2, 34)
+#define _Fork() ((pid_t)syscall(SYS_fork))
+#endif
+
 enum { MOST = 4 };
 
 static enum sort { MUTEX, SPINLOCK, RWLOCK } sort;

@@ -84,9 +84,9 @@ fn dlopen() {
 #[test]
 fn fork_where_pages_are_not_wiped() {
     let Some(installed) = installed() else { return };
-    let program = scratch().join("no_wiping");
+    let program = scratch().join("old_kernel");
     let mut compiler = GCC.start(&["-Wno-pedantic", "-pthread"]);
-    run(compiler.arg("-o").arg(&program).arg(source("tests/dropin/no_wiping.c")));
+    run(compiler.arg("-o").arg(&program).arg(source("tests/dropin/old_kernel.c")));
     let object = installed.compile(&GCC, &source("tests/capi/fork.c"));
     for linkage in [Linkage::Shared, Linkage::Static] {
         let fork = installed.link(&GCC, linkage, &object);

@@ -121,7 +121,9 @@ macro_rules! sequence {
     };
 }
 
-/// The same on aarch64, where `{at}` is free for the look's use.
+/// The same on aarch64, where `{at}` is free for the look's use. The look comes after the load of the offset, as
+/// [`fence`] has to rely on, because its address depends on that: by `{after}`, which is 0. (An acquire load would
+/// wait for the last release, which is a `stlr`.)
 #[cfg(target_arch = "aarch64")]
 macro_rules! sequence {
     (look: $($look:literal),+; store: $store:literal; $($operands:tt)*) => {
@@ -129,6 +131,7 @@ macro_rules! sequence {
             "adrp {at}, poundlock_words",
             "ldr {at}, [{at}, :lo12:poundlock_words + {release}]",
             "cbz {at}, {no}",
+            "eor {after}, {at}, {at}",
             "mrs {area}, tpidr_el0",
             "add {area}, {area}, {at}",
             "ldr {at:w}, [{area}, #4]",
@@ -160,6 +163,7 @@ macro_rules! sequence {
             ".previous",
             at = out(reg) _,
             area = out(reg) _,
+            after = out(reg) _,
             release = const core::mem::offset_of!(crate::tls::Words, release),
             no = label { return false },
             $($operands)*
@@ -188,7 +192,7 @@ pub(crate) fn release(count: &U32, unless: &U32) -> bool {
     // SAFETY: before the store nothing has an effect.
     unsafe {
         sequence! {
-            look: "ldr {at:w}, [{unless}]", "cbnz {at:w}, 5f";
+            look: "ldr {at:w}, [{unless}, {after}]", "cbnz {at:w}, 5f";
             store: "stlr wzr, [{count}]";
             unless = in(reg) unless,
             count = in(reg) count,

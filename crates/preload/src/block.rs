@@ -7,7 +7,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::mem;
-use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use core::sync::atomic::{AtomicPtr, Ordering::Release};
 
 use libc::{EAGAIN, EBUSY, EDEADLK, EINVAL, ESRCH, ETIMEDOUT, timespec};
 
@@ -38,7 +38,8 @@ impl Way {
         } else {
             real
         };
-        self.to.store(to, Relaxed);
+        // Release, partner of the acquire in `jump_by!`: who comes to `counted` finds what `real` has found.
+        self.to.store(to, Release);
     }
 }
 

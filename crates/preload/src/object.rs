@@ -8,7 +8,10 @@
 //! A `pthread_cond_t` is 48 bytes, zero in the static initialiser. Our words are at its start, and a mark is
 //! in its last word, which glibc uses last of all: see [`Cond`].
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use poundlock_core::adaptive::RawAdaptive;
 use poundlock_core::condvar::{RawCondvar, Requeued, Target};
@@ -315,7 +318,9 @@ const MONOTONIC: u32 = 1;
 impl Cond {
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
-        self.mark.load(Relaxed) & !MONOTONIC == OURS
+        // Acquire, partner of the release in `init`: a signal without the mutex may come at any time, and must
+        // not take what glibc had in our words for a list of waiters.
+        self.mark.load(Acquire) & !MONOTONIC == OURS
     }
 
     pub(crate) fn is_unused(&self) -> bool {
@@ -330,7 +335,7 @@ impl Cond {
     /// Makes it ours, unused.
     pub(crate) fn init(&self, monotonic: bool) {
         self.clear();
-        self.mark.store(OURS | u32::from(monotonic), Relaxed);
+        self.mark.store(OURS | u32::from(monotonic), Release);
     }
 
     pub(crate) fn clear(&self) {

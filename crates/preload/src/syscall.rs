@@ -10,7 +10,7 @@
 use core::ffi::{c_int, c_long, c_void};
 use core::mem;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use core::sync::atomic::{AtomicPtr, Ordering::Release};
 
 use poundlock_semarray as semarray;
 
@@ -22,7 +22,9 @@ static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 /// From here on calls are passed on to the next function of that name.
 pub(crate) fn start() {
     let counted = mode::get().counted();
-    NEXT.store(if counted { counted_call as *mut c_void } else { real::SYSCALL.address() }, Relaxed);
+    let next = real::SYSCALL.address();
+    // Release, partner of the acquire in `system_call!`: who comes to `counted_call` finds the address above.
+    NEXT.store(if counted { counted_call as *mut c_void } else { next }, Release);
 }
 
 /// In a process whose locks are counted: waits for futexes are those of locks that we know nothing of.

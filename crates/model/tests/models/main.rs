@@ -8,6 +8,7 @@ mod handoff_condvar;
 mod handoff_memory;
 mod handoff_planted;
 mod mcs;
+mod orders;
 mod poundlock;
 mod poundlock_grants;
 mod poundlock_sides;

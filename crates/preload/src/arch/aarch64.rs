@@ -1,5 +1,7 @@
 //! aarch64. The return address is in `x30`, so that a caller's stack pointer is the one on entry; `x9` to
-//! `x17` belong to nobody across a call, and `x16` is what a jump to another function may go by.
+//! `x17` belong to nobody across a call, and `x16` is what a jump to another function may go by. Addresses that
+//! another thread may just have found are read with acquire ordering: a load behind a jump may come before the
+//! one that the jump went by.
 
 macro_rules! go_on {
     (1, $body:path) => { $crate::arch::go_on! { @ "x1", "x2", $body } };
@@ -116,7 +118,8 @@ macro_rules! jump_by {
     ($word:path) => {
         ::core::arch::naked_asm!(
             "adrp x16, {word}",
-            "ldr x16, [x16, :lo12:{word}]",
+            "add x16, x16, :lo12:{word}",
+            "ldar x16, [x16]",
             "br x16",
             word = sym $word,
         )
@@ -135,7 +138,8 @@ macro_rules! find_and_jump_by {
             $crate::arch::load!(),
             $crate::arch::unframe!(48),
             "adrp x16, {word}",
-            "ldr x16, [x16, :lo12:{word}]",
+            "add x16, x16, :lo12:{word}",
+            "ldar x16, [x16]",
             "br x16",
             ".cfi_endproc",
             word = sym $word,
@@ -288,7 +292,8 @@ macro_rules! system_call {
             "b {semaphores}",
             "1:",
             "adrp x16, {next}",
-            "ldr x16, [x16, :lo12:{next}]",
+            "add x16, x16, :lo12:{next}",
+            "ldar x16, [x16]",
             "cbz x16, 2f",
             "br x16",
             "2:",

@@ -157,7 +157,8 @@ impl<H: Host> Recorder<H> {
             }
             record.woken_by.store(0, Relaxed);
         }
-        record.wait_tag.store(tag, Relaxed);
+        // Release: as in `wait_begin`.
+        record.wait_tag.store(tag, Release);
         record.wait_cell.store(core::ptr::from_ref(cell).addr() as u64 - map.base().addr() as u64, Relaxed);
         record.wait_sp.store(site.sp as u64, Relaxed);
         record.wait_began.store(now, Release);

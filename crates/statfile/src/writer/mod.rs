@@ -488,7 +488,8 @@ impl<H: Host> Recorder<H> {
                 }
             }
             if wait.shown {
-                visit.record.wait_tag.store(tag, Relaxed);
+                // Release: after the end of the last wait, for a reader that looks at both ends of this one.
+                visit.record.wait_tag.store(tag, Release);
                 visit.record.wait_cell.store(wait.cell as u64 - map.base() as u64, Relaxed);
                 visit.record.wait_sp.store(site.sp as u64, Relaxed);
                 visit.record.wait_began.store(wait.began, Release);

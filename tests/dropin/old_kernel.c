@@ -1,16 +1,23 @@
-// Runs a program for which the kernel refuses to wipe pages when it forks, as kernels before Linux 4.14 do:
-// `no_wiping PROGRAM [ARGUMENTS]`.
+// Runs a program for which the kernel is an old one, before Linux 4.14: it wipes no pages when it forks, and has
+// no restartable sequences, no membarrier, and none of the calls that came later: `old_kernel PROGRAM [ARGUMENTS]`.
 #include "check.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 
+// Some have no name in older headers. What comes after statx is all newer.
+enum { POPULATE_WRITE = 23, FORK_WIPES = 18 };
+
 int main(int argc, char **argv) {
-    CHECK(argc > 1, "usage: no_wiping PROGRAM [ARGUMENTS]");
+    CHECK(argc > 1, "usage: old_kernel PROGRAM [ARGUMENTS]");
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, SYS_statx, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 4),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_WIPEONFORK, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FORK_WIPES, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, POPULATE_WRITE, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
