@@ -309,6 +309,8 @@ static void any_and_others() {
         CHECK(Steady::now() >= until, "wait_until gave up early");
     }
 
+    // Before, glibc's own once waits for ever after an exception.
+#if __GLIBC_PREREQ(2, 34)
     STAGE("call_once");
     for (int round = 0; round < 50; round++) {
         std::once_flag flag;
@@ -327,6 +329,7 @@ static void any_and_others() {
         for (auto &t : threads) t.join();
         CHECK(calls == 2 && failures == 1, "%d calls, %d failed", calls.load(), failures.load());
     }
+#endif
 
     STAGE("shared_mutex, several locks at once, futures");
     std::shared_timed_mutex s;

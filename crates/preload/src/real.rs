@@ -3,7 +3,7 @@
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{
-    AtomicPtr,
+    AtomicPtr, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -15,7 +15,8 @@ use crate::rwlock_object::RwLock;
 use crate::spin::Spin;
 
 /// A function that is looked up when it is first needed. The lookup neither allocates nor locks anything that
-/// a caller inside `malloc` could hold, when the name exists.
+/// a caller inside `malloc` could hold, when the name exists; before glibc 2.34 the first one of a thread
+/// allocates: see [`looking`].
 pub(crate) struct Real {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
@@ -35,12 +36,29 @@ impl Real {
         if !known.is_null() {
             return known;
         }
+        if looking() {
+            return ptr::null_mut();
+        }
+        // SAFETY: takes no arguments.
+        LOOKING.store(unsafe { libc::pthread_self() } as usize, Relaxed);
         // SAFETY: the name ends in a zero.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        LOOKING.store(0, Relaxed);
         let found = newer(self.name, found);
         self.found.store(found, Relaxed);
         found
     }
+}
+
+/// The thread that looks something up, if one does.
+static LOOKING: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the caller is inside of a lookup of this thread's: the lookup allocates, and the program's allocator
+/// locks. There is nothing to call then. (Of two threads that look at once, the second one's lookup may begin
+/// another; that one does not allocate.)
+fn looking() -> bool {
+    // SAFETY: takes no arguments.
+    LOOKING.load(Relaxed) == unsafe { libc::pthread_self() } as usize
 }
 
 /// What is to be called instead of `found`, the next function of that name: glibc before 2.36 answers with the
@@ -135,6 +153,9 @@ pub(crate) struct Clocks {
 
 /// Finds glibc's clock, and makes our own waits and figures use it.
 pub(crate) fn find_clocks() {
+    if looking() {
+        return;
+    }
     // A library in between has no versions. SAFETY: strings that end in a zero.
     let found = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"clock_gettime".as_ptr(), CLOCKS_VERSION.as_ptr()) };
     if found.is_null() {
@@ -203,7 +224,8 @@ macro_rules! calls {
         pub(crate) unsafe fn $name($($arg: $type),*) -> c_int {
             let found = found::$name.address();
             if found.is_null() {
-                return absent!($($errno)?);
+                // An allocator's lock in the first lookup of all: it goes on without.
+                return if looking() { 0 } else { absent!($($errno)?) };
             }
             // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
             unsafe {

@@ -34,6 +34,24 @@ fn defined(object: &Path) -> BTreeSet<String> {
     text.lines().filter_map(|line| Some(line.split(' ').nth(2)?.to_string())).collect()
 }
 
+/// Whatever glibc the library was built with, it loads with each from 2.28 on.
+#[test]
+fn no_version_of_glibc_after_2_28_is_asked_for() {
+    let mut cmd = Command::new("readelf");
+    cmd.args(["--version-info", "--wide"]).arg(preload_library());
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 0);
+    let text = String::from_utf8(output.stdout).expect("symbols are ASCII");
+    let versions: BTreeSet<Vec<u32>> = text
+        .split("Name: GLIBC_")
+        .skip(1)
+        .filter_map(|rest| rest.split_whitespace().next())
+        .map(|version| version.split('.').map(|part| part.parse().expect("a number")).collect())
+        .collect();
+    assert!(versions.len() > 2, "not understood:\n{text}");
+    assert!(versions.last() <= Some(&vec![2, 28]), "{versions:?}");
+}
+
 /// What each cache line of code costs, no lock can win back: docs/notebook/POUNDLOCK.md. Of a lock the whole
 /// function lies in one, of an unlock in two; those for a process of one thread in one each, after the first.
 #[test]
