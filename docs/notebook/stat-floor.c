@@ -1,6 +1,6 @@
 /*
- * The least that counting 100,000 locks at random can cost: one entry of BYTES a thread and lock, in a table in
- * which its place follows from the lock's address.
+ * The least that counting 100,000 locks at random can cost: one entry of BYTES a thread and lock, in a table
+ * in which its place follows from the lock's address.
  *
  *     cc -O2 -pthread -o locks crates/bench/src/programs/locks.c
  *     cc -O2 -shared -fPIC -DBYTES=32 -o floor.so docs/notebook/stat-floor.c
