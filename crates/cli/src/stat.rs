@@ -263,8 +263,11 @@ fn report(
     files: Files,
 ) -> Result<(), Failure> {
     let shown = if args.top == 0 { usize::MAX } else { args.top };
-    let wanted = Wanted { each: args.each.then_some(shown), lines: args.each && files.json.is_some() };
-    let mut report = Report::new(about, before, figures, sampled, wanted).map_err(|error| {
+    let mut json = files.json.map(Output::start);
+    let begun = args.each && json.is_some();
+    let locks = json.as_mut().filter(|_| args.each).map(|json| json as &mut dyn std::io::Write);
+    let wanted = Wanted { each: args.each.then_some(shown), json: locks };
+    let report = Report::new(about, before, figures, sampled, wanted).map_err(|error| {
         Failure::new(status::OURS, format_args!("the report: {}", program::reason(&error)))
     })?;
     let diagnosis = diagnosis::of(&report);
@@ -286,6 +289,9 @@ fn report(
     results.extend(files.speedscope.map(|file| file.write(|out| stacks::speedscope(&report, out))));
     let page = |out: &mut dyn std::io::Write| out.write_all(page::html(&report, &diagnosis).as_bytes());
     results.extend(files.html.map(|file| file.write(page)));
-    results.extend(files.json.map(|file| file.write(|out| json::write(&mut report, &diagnosis, out))));
+    results.extend(json.map(|mut file| {
+        let written = json::write(&report, &diagnosis, begun, &mut file);
+        file.finish(written)
+    }));
     results.into_iter().collect()
 }

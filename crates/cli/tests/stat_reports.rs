@@ -103,6 +103,14 @@ fn locks(document: &Value) -> &[Value] {
     document["locks"].as_array().unwrap_or_else(|| panic!("no locks in {document}"))
 }
 
+/// The frames of a single lock's site.
+#[track_caller]
+fn stack<'a>(document: &'a Value, site: &Value) -> Vec<&'a str> {
+    let place = site["stack"].as_u64().unwrap_or_else(|| panic!("no stack in {site}"));
+    let stack = document["stacks"][place as usize].as_array();
+    stack.unwrap_or_else(|| panic!("no stack {place}")).iter().map(|f| f.as_str().expect("a name")).collect()
+}
+
 #[track_caller]
 fn only<'a>(document: &'a Value, what: &str, wanted: impl Fn(&Value) -> bool) -> &'a Value {
     let found: Vec<&Value> = locks(document).iter().filter(|lock| wanted(lock)).collect();
@@ -121,7 +129,7 @@ fn check_schema(document: &Value) {
         document["command"].as_array().is_some_and(|words| words.iter().all(Value::is_string)),
         "{document}"
     );
-    assert_eq!(number(document, "version"), 3);
+    assert_eq!(number(document, "version"), 4);
     text(document, "lock");
     text(document, "spinlock");
     text(document, "rwlock");
@@ -163,8 +171,7 @@ fn check_schema(document: &Value) {
         }
         let sites = lock["sites"].as_array().unwrap_or_else(|| panic!("no sites in {lock}"));
         for site in sites {
-            let stack = site["stack"].as_array().unwrap_or_else(|| panic!("no stack in {lock}"));
-            assert!(!stack.is_empty() && stack.iter().all(Value::is_string), "{site}");
+            assert!(!stack(document, site).is_empty(), "{site}");
             number(site, "contended");
             number(site, "wait_ns");
         }
@@ -197,7 +204,7 @@ fn check_program(document: &Value, lock: &str) {
     assert!(number(&fixed["hold_ns"], "max") >= 1_000_000, "{fixed:#}");
     let declared_at = PROGRAM.lines().position(|line| line.contains(" static_lock =")).expect("declared") + 1;
     assert!(text(fixed, "created_at").ends_with(&format!("program.c:{declared_at}")), "{fixed:#}");
-    let frame = |site: &Value, index: usize| site["stack"][index].as_str().unwrap_or_default().to_string();
+    let frame = |site: &Value, index: usize| stack(document, site)[index].to_owned();
     let waited = fixed["sites"].as_array().expect("checked").iter().find(|site| {
         frame(site, 0).starts_with("wait_for_it (") && frame(site, 0).ends_with(&line_of("/* WAIT */"))
     });
@@ -325,8 +332,7 @@ fn a_lock_inside_templates_is_shown_at_the_programs_own_line() {
     let (table, document) = stat(&[], &compile_cpp(source, &[]));
     let lock = only(&document, "app::stores[2].lock", variable_is("app::stores[2].lock"));
     assert_eq!(number(lock, "contended"), 1);
-    let stack: Vec<&str> =
-        lock["sites"][0]["stack"].as_array().expect("checked").iter().filter_map(Value::as_str).collect();
+    let stack = stack(&document, &lock["sites"][0]);
     let own = stack.iter().position(|frame| frame.starts_with("app::Store<long>::put ("));
     let own = own.unwrap_or_else(|| panic!("{stack:#?}"));
     assert!(stack[own].ends_with(&format!("program.cpp:{line})")), "{stack:#?}");

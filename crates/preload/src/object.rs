@@ -248,9 +248,10 @@ impl Mutex {
     }
 
     /// The lock for the statistics, ours or glibc's. Its slot lies in ours where glibc keeps the owner's
-    /// thread id, in glibc's in the links of the list of robust mutexes, which it does not use for others.
+    /// thread id, in glibc's in the links of the list of robust mutexes, which it does not use for others: in
+    /// the first one, which is more often in the cache line of the lock.
     pub(crate) fn counted(&self, glibc: bool) -> LockRef<'_> {
-        let word = if glibc { &self.words()[8] } else { &self.stat };
+        let word = if glibc { &self.words()[6] } else { &self.stat };
         LockRef { word, address: core::ptr::from_ref(self).addr(), kind: LockKind::Mutex, writers: None }
     }
 

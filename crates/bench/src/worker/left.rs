@@ -69,8 +69,8 @@ pub(crate) fn run(task: &Task) -> Result<()> {
         writers: None,
     };
     // A place in this program, which the report can find; further out than all that is on the stack, so that
-    // nothing lies around it.
-    let site = CallSite { pc: run as fn(&Task) -> Result<()> as usize, sp: usize::MAX / 2 };
+    // nothing lies around it. A call returns behind its last byte.
+    let site = CallSite { pc: run as fn(&Task) -> Result<()> as usize + 1, sp: usize::MAX / 2 };
     let mut threads = [ptr::null_mut(); THREADS];
     let mut be = |thread: usize, act: &mut dyn FnMut()| {
         WORD.set(threads[thread]);

@@ -5,11 +5,12 @@
 //! function differ, they tell the sorts apart: see [`Cuts`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
 
 use poundlock_statfile::{LockKind, LockStats};
 
 use super::names::{FrameId, Known, NO_STACK, Names, StackId, makes_locks, makes_objects};
-use super::symbols::Space;
+use super::symbols::{Space, Variable};
 
 /// As many locks of a class are known by their addresses, for what the sampler saw of them.
 const MOST_ADDRESSES: usize = 10_000;
@@ -81,6 +82,63 @@ impl Figures {
     /// Where threads waited longest.
     pub(super) fn longest_site(&self) -> Option<(StackId, &SiteFigures)> {
         self.sites.iter().max_by_key(|(_, site)| site.wait_ns).map(|(&stack, site)| (stack, site))
+    }
+
+    /// Of one lock, with names for its places.
+    pub(super) fn of(lock: &LockStats, names: &mut Names, space: &Space, known: &mut Known) -> Figures {
+        let mut figures = Figures::default();
+        figures.add_lock(lock, names, space, known);
+        figures
+    }
+
+    fn add_lock(&mut self, lock: &LockStats, names: &mut Names, space: &Space, known: &mut Known) {
+        let own = Figures {
+            locks: u64::from(lock.address != 0),
+            waited_locks: u64::from(lock.address != 0 && lock.contended > 0),
+            top_wait_ns: lock.wait_total_ns,
+            acquisitions: lock.acquisitions,
+            contended: lock.contended,
+            timeouts: lock.timeouts,
+            wait_ns: lock.wait_total_ns,
+            wait_max_ns: lock.wait_max_ns,
+            hold_ns: lock.hold_total_ns,
+            hold_max_ns: lock.hold_max_ns,
+            hold_variance: if lock.hold.error_ns.is_finite() { lock.hold.error_ns.powi(2) } else { 0.0 },
+            waited_holds: lock.waited_holds,
+            waited_hold_ns: lock.waited_hold_ns,
+            handover_ns: lock.handover_ns,
+            signals: lock.signals,
+            broadcasts: lock.broadcasts,
+            signals_with_mutex: lock.signals_with_mutex,
+            in_vain: lock.in_vain,
+            ..Figures::default()
+        };
+        self.add(&own);
+        add_buckets(&mut self.wait_buckets, &lock.wait_buckets);
+        add_buckets(&mut self.waited_hold_buckets, &lock.waited_hold_buckets);
+        for site in &lock.sites {
+            let stack = names.stack(&site.stack, space, known);
+            self.sites.entry(stack).or_default().add(&SiteFigures {
+                contended: site.contended,
+                wait_ns: site.wait_ns,
+                wait_max_ns: site.wait_max_ns,
+                timeouts: site.timeouts,
+                in_vain: site.in_vain,
+            });
+        }
+        for holder in &lock.holders {
+            let acquired = match holder.acquired_at {
+                0 => NO_STACK,
+                address => names.call(address, space, known),
+            };
+            let released = names.stack(&holder.stack, space, known);
+            self.holders.entry((acquired, released)).or_default().add(&HolderFigures {
+                holds: holder.holds,
+                hold_ns: holder.hold_ns,
+                hold_max_ns: holder.hold_max_ns,
+                caused_ns: holder.caused_ns,
+            });
+        }
     }
 
     pub(super) fn add(&mut self, other: &Figures) {
@@ -185,6 +243,18 @@ enum Origin {
     Unknown,
 }
 
+/// What locks of one process have in common if they are of one origin.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Sort {
+    /// The variable, where the process's [`Space`] has it.
+    Variable(LockKind, *const Variable),
+    /// The stack that initialised it.
+    Made(LockKind, StackId),
+    /// The stack that waited most for it, and the innermost return address.
+    Taken(LockKind, StackId, u64),
+    Unknown(LockKind),
+}
+
 /// What is known of locks of one origin and kind before all are known.
 struct Group {
     kind: LockKind,
@@ -240,8 +310,26 @@ impl Grouping {
 
     /// Adds a lock of a process.
     pub(super) fn add(&mut self, pid: u32, lock: &LockStats, space: &Space, known: &mut Known) {
+        let place = self.place(pid, lock, space, known);
+        let group = &mut self.groups[place];
+        if group.only != Some((pid, lock.address)) {
+            group.only = None;
+        }
+        group.processes.insert(pid);
+        // There are at most as many as the sampler can have seen waits for.
+        if lock.contended > 0 && group.addresses.len() < MOST_ADDRESSES {
+            group.addresses.insert((pid, lock.address));
+        }
+        group.figures.add_lock(lock, &mut self.names, space, known);
+    }
+
+    /// The group of a lock. Whoever knows it of one of a sort need not look at names for the others.
+    fn place(&mut self, pid: u32, lock: &LockStats, space: &Space, known: &mut Known) -> usize {
+        let sort = self.sort(lock, space, known);
+        if let Some(&place) = known.places.get(&sort) {
+            return place;
+        }
         let (origin, single) = self.origin(lock, space, known);
-        let figures = self.figures(lock, space, known);
         let key = (lock.kind, origin);
         let place = match self.places.get(&key) {
             Some(&place) => place,
@@ -260,16 +348,22 @@ impl Grouping {
                 place
             }
         };
-        let group = &mut self.groups[place];
-        if group.only != Some((pid, lock.address)) {
-            group.only = None;
+        known.places.insert(sort, place);
+        place
+    }
+
+    fn sort(&mut self, lock: &LockStats, space: &Space, known: &mut Known) -> Sort {
+        let variable = if lock.address == 0 { None } else { space.variables(lock.object()) };
+        let waited = lock.sites.first().map(|site| &site.stack).filter(|stack| !stack.is_empty());
+        match (variable, waited) {
+            _ if lock.address == 0 => Sort::Unknown(lock.kind),
+            (Some(variable), _) => Sort::Variable(lock.kind, Rc::as_ptr(&variable)),
+            (None, _) if !lock.created_at.is_empty() => {
+                Sort::Made(lock.kind, self.names.stack(&lock.created_at, space, known))
+            }
+            (None, Some(stack)) => Sort::Taken(lock.kind, self.names.stack(stack, space, known), stack[0]),
+            (None, None) => Sort::Unknown(lock.kind),
         }
-        group.processes.insert(pid);
-        // There are at most as many as the sampler can have seen waits for.
-        if lock.contended > 0 && group.addresses.len() < MOST_ADDRESSES {
-            group.addresses.insert((pid, lock.address));
-        }
-        group.figures.add(&figures);
     }
 
     fn origin(&mut self, lock: &LockStats, space: &Space, known: &mut Known) -> (Origin, String) {
@@ -306,57 +400,6 @@ impl Grouping {
     fn is_known(&self, kind: LockKind, variable: &super::symbols::Variable) -> bool {
         let declared = variable.declared_at.clone().unwrap_or_default();
         self.places.contains_key(&(kind, Origin::Variable(variable.name.clone(), declared)))
-    }
-
-    /// The figures of one lock, with names for its places.
-    pub(super) fn figures(&mut self, lock: &LockStats, space: &Space, known: &mut Known) -> Figures {
-        let mut figures = Figures {
-            locks: u64::from(lock.address != 0),
-            waited_locks: u64::from(lock.address != 0 && lock.contended > 0),
-            top_wait_ns: lock.wait_total_ns,
-            acquisitions: lock.acquisitions,
-            contended: lock.contended,
-            timeouts: lock.timeouts,
-            wait_ns: lock.wait_total_ns,
-            wait_max_ns: lock.wait_max_ns,
-            wait_buckets: lock.wait_buckets.clone(),
-            hold_ns: lock.hold_total_ns,
-            hold_max_ns: lock.hold_max_ns,
-            hold_variance: if lock.hold.error_ns.is_finite() { lock.hold.error_ns.powi(2) } else { 0.0 },
-            waited_holds: lock.waited_holds,
-            waited_hold_ns: lock.waited_hold_ns,
-            waited_hold_buckets: lock.waited_hold_buckets.clone(),
-            handover_ns: lock.handover_ns,
-            signals: lock.signals,
-            broadcasts: lock.broadcasts,
-            signals_with_mutex: lock.signals_with_mutex,
-            in_vain: lock.in_vain,
-            ..Figures::default()
-        };
-        for site in &lock.sites {
-            let stack = self.names.stack(&site.stack, space, known);
-            figures.sites.entry(stack).or_default().add(&SiteFigures {
-                contended: site.contended,
-                wait_ns: site.wait_ns,
-                wait_max_ns: site.wait_max_ns,
-                timeouts: site.timeouts,
-                in_vain: site.in_vain,
-            });
-        }
-        for holder in &lock.holders {
-            let acquired = match holder.acquired_at {
-                0 => NO_STACK,
-                address => self.names.stack(&[address], space, known),
-            };
-            let released = self.names.stack(&holder.stack, space, known);
-            figures.holders.entry((acquired, released)).or_default().add(&HolderFigures {
-                holds: holder.holds,
-                hold_ns: holder.hold_ns,
-                hold_max_ns: holder.hold_max_ns,
-                caused_ns: holder.caused_ns,
-            });
-        }
-        figures
     }
 
     /// What was added so far was there before: it is taken away from what is added from now on.

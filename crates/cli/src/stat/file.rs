@@ -59,18 +59,63 @@ impl Output {
 
     /// Writes what `write` writes, as it comes.
     pub(super) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
-        let whole = |file: &mut dyn Write| {
-            let mut buffered = BufWriter::with_capacity(1 << 16, file);
-            write(&mut buffered).and_then(|()| buffered.flush())
-        };
-        match self {
-            Output::Standard => whole(&mut io::stdout()).map_err(|error| output::refused(&error)),
-            Output::Stream { mut file, path } => whole(&mut file).map_err(|error| failure(&path, &error)),
-            Output::Replace { mut temporary, path } => {
-                whole(&mut temporary).map_err(|error| failure(&path, &error))?;
+        let mut writing = self.start();
+        let written = write(&mut writing);
+        writing.finish(written)
+    }
+
+    /// Begins to write.
+    pub(super) fn start(self) -> Writing {
+        Writing(BufWriter::with_capacity(1 << 16, Raw(self)))
+    }
+}
+
+/// A file that is being written.
+pub(super) struct Writing(BufWriter<Raw>);
+
+impl Writing {
+    /// All is there, unless `written` says otherwise.
+    pub(super) fn finish(mut self, written: io::Result<()>) -> Result<(), Failure> {
+        let written = written.and_then(|()| self.0.flush());
+        let (Raw(output), _) = self.0.into_parts();
+        match output {
+            Output::Standard => written.map_err(|error| output::refused(&error)),
+            Output::Stream { path, .. } => written.map_err(|error| failure(&path, &error)),
+            Output::Replace { temporary, path } => {
+                written.map_err(|error| failure(&path, &error))?;
                 temporary.persist(&path).map_err(|error| failure(&path, &error.error))?;
                 Ok(())
             }
+        }
+    }
+}
+
+impl Write for Writing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+struct Raw(Output);
+
+impl Write for Raw {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.0 {
+            Output::Standard => io::stdout().write(bytes),
+            Output::Stream { file, .. } => file.write(bytes),
+            Output::Replace { temporary, .. } => temporary.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.0 {
+            Output::Standard => io::stdout().flush(),
+            Output::Stream { file, .. } => file.flush(),
+            Output::Replace { temporary, .. } => temporary.flush(),
         }
     }
 }

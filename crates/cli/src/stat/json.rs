@@ -1,7 +1,7 @@
 //! The report as JSON.
 
 use std::collections::BTreeSet;
-use std::io::{self, BufRead as _, BufReader, Write};
+use std::io::{self, Write};
 
 use poundlock_statfile::{LockKind, LockStats, Snapshot};
 use serde::{Serialize, Serializer};
@@ -13,19 +13,19 @@ use super::diagnosis::Finding;
 use super::events::{bounds, site_bounds};
 use super::holders;
 use super::inside::Inside;
-use super::names::{NO_STACK, Names, StackId};
+use super::names::{Names, StackId};
 use super::report::{Process, RanOn, Report, ratio};
 use super::sampler::Outcome;
+use super::symbols::Variable;
 use super::threads::Role;
 use super::timeline::Timeline;
 
 /// Of the document: it changes when something in it is taken away or gets another meaning.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 
+/// What comes after the [`VERSION`] and, with `--each`, the single locks.
 #[derive(Serialize)]
 struct Document<'a> {
-    /// [`VERSION`].
-    version: u32,
     command: &'a [String],
     /// What `--lock` said.
     lock: String,
@@ -56,9 +56,6 @@ struct Document<'a> {
     /// Groups of locks, most waiting first; and what else threads waited for.
     classes: Vec<ClassJson<'a>>,
     dropped_locks: u64,
-    /// Single locks, process by process, in no order; only with `--each`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    locks: Option<Lines>,
     /// Where the time of the threads went.
     sampled: &'a Option<Outcome>,
     /// Where it went by the names of the threads, most time first.
@@ -75,6 +72,18 @@ struct Document<'a> {
     dropped_arrays: bool,
     /// The files that were mapped.
     modules: &'a BTreeSet<String>,
+    /// The stacks that single locks name by their place here, innermost first; only with `--each`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stacks: Option<Vec<&'a RawValue>>,
+}
+
+/// A stack: of a class its frames, innermost first; of a single lock, of which there may be a million, its
+/// place among the document's `stacks`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum StackJson<'a> {
+    Frames(&'a RawValue),
+    Place(StackId),
 }
 
 #[derive(Serialize)]
@@ -87,7 +96,7 @@ struct ClassJson<'a> {
     /// Where it was initialised or, for a variable, declared. Empty where that is not known.
     created_at: &'a str,
     /// The stack that initialised one of them, innermost first.
-    stack: Vec<String>,
+    stack: &'a RawValue,
     modules: BTreeSet<&'a str>,
     processes: &'a BTreeSet<u32>,
     locks: u64,
@@ -96,7 +105,7 @@ struct ClassJson<'a> {
     /// The share of the waiting that is that of one lock: the one with most.
     top_share: f64,
     #[serde(flatten)]
-    figures: FiguresJson,
+    figures: FiguresJson<'a>,
     /// What part of the threads' time went into waiting for it.
     share: f64,
     /// Where its holders waited for another lock for much of the wait: that, in one sentence.
@@ -104,7 +113,7 @@ struct ClassJson<'a> {
 }
 
 #[derive(Serialize)]
-struct FiguresJson {
+struct FiguresJson<'a> {
     acquisitions: u64,
     contended: u64,
     timeouts: u64,
@@ -126,14 +135,14 @@ struct FiguresJson {
     signals_with_mutex: u64,
     woken_in_vain: u64,
     /// Most waiting first.
-    sites: Vec<Site>,
+    sites: Vec<Site<'a>>,
     /// Who made them wait, most first.
-    holders: Vec<Holder>,
+    holders: Vec<Holder<'a>>,
 }
 
 /// A lock, in the document.
 #[derive(Serialize)]
-pub(super) struct Lock<'a> {
+struct Lock<'a> {
     pid: u32,
     address: String,
     #[serde(serialize_with = "in_words")]
@@ -144,20 +153,59 @@ pub(super) struct Lock<'a> {
     created_at: &'a str,
     program: &'a str,
     #[serde(flatten)]
-    figures: FiguresJson,
+    figures: FiguresJson<'a>,
 }
 
-impl<'a> Lock<'a> {
-    pub(super) fn new(single: &'a Class, stats: &LockStats, snapshot: &'a Snapshot, names: &Names) -> Self {
-        Lock {
-            pid: snapshot.pid,
-            address: format!("{:#x}", stats.object()),
-            kind: stats.kind,
-            variable: (single.origin == "variable").then_some(&single.name),
-            created_at: if single.origin == "initialised" { &single.name } else { &single.at },
-            program: &snapshot.exe,
-            figures: FiguresJson::new(&single.figures, names),
+/// Single locks, process by process, in no order: written as they come.
+pub(super) struct Locks<'w> {
+    to: &'w mut dyn Write,
+    /// The last one: put together here, as it is many small pieces.
+    line: Vec<u8>,
+    written: io::Result<()>,
+}
+
+impl<'w> Locks<'w> {
+    /// Begins the document with them.
+    pub(super) fn begin(to: &'w mut dyn Write) -> Self {
+        let written = write!(to, "{{\"version\":{VERSION},\"locks\":[");
+        Locks { to, line: Vec::new(), written }
+    }
+
+    /// A lock that was `made` there, if it was.
+    pub(super) fn add(
+        &mut self,
+        lock: &LockStats,
+        figures: &Figures,
+        made: StackId,
+        variable: Option<&Variable>,
+        (snapshot, names): (&Snapshot, &Names),
+    ) {
+        if self.written.is_err() {
+            return;
         }
+        let made = names.first_of(made).map(|id| names.text(id));
+        let declared = variable.and_then(|variable| variable.declared_at.as_deref());
+        let lock = Lock {
+            pid: snapshot.pid,
+            address: format!("{:#x}", lock.object()),
+            kind: lock.kind,
+            variable: variable.map(|variable| variable.name.as_str()),
+            created_at: made.or(declared).unwrap_or_default(),
+            program: &snapshot.exe,
+            figures: FiguresJson::new(figures, names, StackJson::Place),
+        };
+        let before: &[u8] = if self.line.is_empty() { b"\n" } else { b",\n" };
+        self.line.clear();
+        self.line.extend_from_slice(before);
+        self.written = serde_json::to_writer(&mut self.line, &lock)
+            .map_err(io::Error::other)
+            .and_then(|()| self.to.write_all(&self.line));
+    }
+
+    /// After the last one.
+    pub(super) fn finish(self) -> io::Result<()> {
+        self.written?;
+        self.to.write_all(b"],")
     }
 }
 
@@ -169,9 +217,8 @@ struct Time {
 }
 
 #[derive(Serialize)]
-struct Site {
-    /// Innermost first.
-    stack: Vec<String>,
+struct Site<'a> {
+    stack: StackJson<'a>,
     contended: u64,
     wait_ns: u64,
     wait_max_ns: u64,
@@ -180,11 +227,11 @@ struct Site {
 }
 
 #[derive(Serialize)]
-struct Holder {
+struct Holder<'a> {
     /// The line that acquired it; empty if unknown.
-    acquired_at: String,
-    /// The stack that released it, innermost first.
-    stack: Vec<String>,
+    acquired_at: &'a str,
+    /// The stack that released it.
+    stack: StackJson<'a>,
     holds: u64,
     hold_ns: u64,
     hold_max_ns: u64,
@@ -196,34 +243,35 @@ fn in_words<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::E
     serializer.collect_str(kind)
 }
 
-impl FiguresJson {
-    fn new(figures: &Figures, names: &Names) -> Self {
-        let mut sites: Vec<Site> = figures
-            .sites
-            .iter()
-            .map(|(&stack, site)| Site {
-                stack: names.texts(stack),
-                contended: site.contended,
-                wait_ns: site.wait_ns,
-                wait_max_ns: site.wait_max_ns,
-                timeouts: site.timeouts,
-                woken_in_vain: site.in_vain,
-            })
-            .collect();
-        sites.sort_by(|a, b| (b.wait_ns, b.contended, &a.stack).cmp(&(a.wait_ns, a.contended, &b.stack)));
-        let mut holders: Vec<Holder> = figures
-            .holders
-            .iter()
-            .map(|(&(acquired, released), holder)| Holder {
-                acquired_at: line(names, acquired),
-                stack: names.texts(released),
-                holds: holder.holds,
-                hold_ns: holder.hold_ns,
-                hold_max_ns: holder.hold_max_ns,
-                caused_ns: holder.caused_ns,
-            })
-            .collect();
-        holders.sort_by(|a, b| (b.caused_ns, &a.stack).cmp(&(a.caused_ns, &b.stack)));
+impl<'a> FiguresJson<'a> {
+    /// With stacks as they are wanted.
+    fn new(figures: &Figures, names: &'a Names, stack: impl Fn(StackId) -> StackJson<'a>) -> Self {
+        let text = |stack: StackId| names.json(stack).get();
+        let mut sites: Vec<_> = figures.sites.iter().collect();
+        sites.sort_by(|(a, of_a), (b, of_b)| {
+            let order = (of_b.wait_ns, of_b.contended).cmp(&(of_a.wait_ns, of_a.contended));
+            order.then_with(|| text(**a).cmp(text(**b)))
+        });
+        let sites = sites.into_iter().map(|(&at, site)| Site {
+            stack: stack(at),
+            contended: site.contended,
+            wait_ns: site.wait_ns,
+            wait_max_ns: site.wait_max_ns,
+            timeouts: site.timeouts,
+            woken_in_vain: site.in_vain,
+        });
+        let mut holders: Vec<_> = figures.holders.iter().collect();
+        holders.sort_by(|((_, a), of_a), ((_, b), of_b)| {
+            of_b.caused_ns.cmp(&of_a.caused_ns).then_with(|| text(*a).cmp(text(*b)))
+        });
+        let holders = holders.into_iter().map(|(&(acquired, released), holder)| Holder {
+            acquired_at: line(names, acquired),
+            stack: stack(released),
+            holds: holder.holds,
+            hold_ns: holder.hold_ns,
+            hold_max_ns: holder.hold_max_ns,
+            caused_ns: holder.caused_ns,
+        });
         FiguresJson {
             acquisitions: figures.acquisitions,
             contended: figures.contended,
@@ -240,15 +288,15 @@ impl FiguresJson {
             broadcasts: figures.broadcasts,
             signals_with_mutex: figures.signals_with_mutex,
             woken_in_vain: figures.in_vain,
-            sites,
-            holders,
+            sites: sites.collect(),
+            holders: holders.collect(),
         }
     }
 }
 
 /// The line to look at of a stack.
-fn line(names: &Names, stack: StackId) -> String {
-    names.line_of(stack).map(|id| names.text(id).to_owned()).unwrap_or_default()
+fn line(names: &Names, stack: StackId) -> &str {
+    names.line_of(stack).map(|id| names.text(id)).unwrap_or_default()
 }
 
 #[derive(Serialize)]
@@ -282,38 +330,23 @@ fn buckets(counts: &[u64], bounds: fn(usize) -> (u64, u64)) -> Vec<Bucket> {
     some.map(|(n, &count)| Bucket { from_ns: bounds(n).0, to_ns: bounds(n).1, count }).collect()
 }
 
-/// Documents, a line each, as a list: written as they are read.
-struct Lines(std::cell::RefCell<Option<tempfile::SpooledTempFile>>);
-
-impl Serialize for Lines {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::{Error as _, SerializeSeq as _};
-        let mut list = serializer.serialize_seq(None)?;
-        if let Some(file) = self.0.borrow_mut().take() {
-            for line in BufReader::new(file).lines() {
-                let line = line.map_err(S::Error::custom)?;
-                let value: &RawValue = serde_json::from_str(&line).map_err(S::Error::custom)?;
-                list.serialize_element(value)?;
-            }
-        }
-        list.end()
+/// Writes the report, or what is left of it once [`Locks`] have been written.
+pub(super) fn write(
+    report: &Report,
+    diagnosis: &[Finding],
+    begun: bool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if !begun {
+        write!(out, "{{\"version\":{VERSION},")?;
     }
-}
-
-/// Writes the report.
-pub(super) fn write(report: &mut Report, diagnosis: &[Finding], out: &mut dyn Write) -> io::Result<()> {
-    let lines = report.lines.take();
-    let document = document(report, diagnosis, lines);
-    serde_json::to_writer(&mut *out, &document)
-        .map_err(|error| if error.is_io() { io::Error::from(error) } else { io::Error::other(error) })?;
+    let rest = serde_json::to_vec(&document(report, diagnosis, begun))?;
+    // Less the brace that has been written.
+    out.write_all(&rest[1..])?;
     out.write_all(b"\n")
 }
 
-fn document<'a>(
-    report: &'a Report,
-    diagnosis: &'a [Finding],
-    lines: Option<tempfile::SpooledTempFile>,
-) -> Document<'a> {
+fn document<'a>(report: &'a Report, diagnosis: &'a [Finding], of_locks: bool) -> Document<'a> {
     let events = report.events.counts.iter().map(|(event, count)| Event {
         name: event.name(),
         count: count.total,
@@ -332,19 +365,18 @@ fn document<'a>(
             origin: class.origin,
             kind: class.kind,
             created_at: &class.at,
-            stack: if class.made == NO_STACK { Vec::new() } else { report.names.texts(class.made) },
+            stack: report.names.json(class.made),
             modules: modules(class, &report.names),
             processes: &class.processes,
             locks: figures.locks,
             waited_locks: figures.waited_locks,
             top_share: ratio(figures.top_wait_ns, figures.wait_ns),
-            figures: FiguresJson::new(figures, &report.names),
+            figures: FiguresJson::new(figures, &report.names, |at| StackJson::Frames(report.names.json(at))),
             share: report.share(figures),
             chain: holders::sentence(report, class),
         }
     });
     Document {
-        version: VERSION,
         command: &report.about.command,
         lock: report.about.lock.to_string(),
         mutex: report.locks_asked.mutex,
@@ -364,7 +396,6 @@ fn document<'a>(
         inside: &report.inside,
         classes: classes.collect(),
         dropped_locks: report.dropped_locks,
-        locks: lines.map(|lines| Lines(std::cell::RefCell::new(Some(lines)))),
         sampled: &report.sampled,
         roles: &report.roles,
         timeline: &report.timeline,
@@ -373,6 +404,7 @@ fn document<'a>(
         arrays: report.arrays.json(),
         dropped_arrays: report.arrays.dropped,
         modules: &report.modules,
+        stacks: of_locks.then(|| report.names.all_json().collect()),
     }
 }
 

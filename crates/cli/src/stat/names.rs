@@ -1,7 +1,12 @@
 //! Stacks with names in place of addresses, each once, whichever process they come from.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use serde_json::value::RawValue;
+
+use super::class::Sort;
 use super::symbols::{Frame, Space};
 
 /// The number of a frame.
@@ -16,14 +21,28 @@ pub(super) const NO_STACK: StackId = 0;
 pub(super) struct Names {
     frames: Vec<Frame>,
     frame_ids: HashMap<String, FrameId>,
-    /// Innermost first.
-    stacks: Vec<Box<[FrameId]>>,
+    stacks: Vec<Stack>,
     stack_ids: HashMap<Box<[FrameId]>, StackId>,
 }
 
-/// The stacks of one process.
+/// A stack, and what many ask for.
 #[derive(Default)]
-pub(super) struct Known(HashMap<Vec<u64>, StackId>);
+struct Stack {
+    /// Innermost first.
+    frames: Box<[FrameId]>,
+    line: OnceCell<Option<FrameId>>,
+    json: OnceCell<Box<RawValue>>,
+}
+
+/// What is known of one process's stacks and locks.
+#[derive(Default)]
+pub(super) struct Known {
+    /// By where the process's figures have a stack, which stays there as long as this.
+    stacks: HashMap<*const u64, (Arc<[u64]>, StackId)>,
+    calls: HashMap<u64, StackId>,
+    /// See [`super::class::Grouping`].
+    pub(super) places: HashMap<Sort, usize>,
+}
 
 impl Names {
     pub(super) fn new() -> Self {
@@ -31,16 +50,30 @@ impl Names {
         Names {
             frames: Vec::new(),
             frame_ids: HashMap::new(),
-            stacks: vec![none.clone()],
+            stacks: vec![Stack::default()],
             stack_ids: HashMap::from([(none, NO_STACK)]),
         }
     }
 
     /// The stack of these return addresses in a process.
-    pub(super) fn stack(&mut self, addresses: &[u64], space: &Space, known: &mut Known) -> StackId {
-        if let Some(&stack) = known.0.get(addresses) {
+    pub(super) fn stack(&mut self, addresses: &Arc<[u64]>, space: &Space, known: &mut Known) -> StackId {
+        if addresses.is_empty() {
+            return NO_STACK;
+        }
+        if let Some(&(_, stack)) = known.stacks.get(&addresses.as_ptr()) {
             return stack;
         }
+        let stack = self.named(addresses, space);
+        known.stacks.insert(addresses.as_ptr(), (Arc::clone(addresses), stack));
+        stack
+    }
+
+    /// The stack of this return address alone.
+    pub(super) fn call(&mut self, address: u64, space: &Space, known: &mut Known) -> StackId {
+        *known.calls.entry(address).or_insert_with(|| self.named(&[address], space))
+    }
+
+    fn named(&mut self, addresses: &[u64], space: &Space) -> StackId {
         let mut frames = Vec::new();
         for &address in addresses {
             for frame in space.call(address).iter() {
@@ -51,9 +84,8 @@ impl Names {
         let next = self.stacks.len() as StackId;
         let stack = *self.stack_ids.entry(frames.clone()).or_insert(next);
         if stack == next {
-            self.stacks.push(frames);
+            self.stacks.push(Stack { frames, ..Stack::default() });
         }
-        known.0.insert(addresses.to_vec(), stack);
         stack
     }
 
@@ -76,12 +108,18 @@ impl Names {
     }
 
     pub(super) fn frames(&self, stack: StackId) -> &[FrameId] {
-        &self.stacks[stack as usize]
+        &self.stacks[stack as usize].frames
     }
 
     /// All frames of a stack in words, innermost first.
     pub(super) fn texts(&self, stack: StackId) -> Vec<String> {
         self.frames(stack).iter().map(|&id| self.text(id).to_owned()).collect()
+    }
+
+    /// The same, as JSON.
+    pub(super) fn json(&self, stack: StackId) -> &RawValue {
+        let json = || serde_json::value::to_raw_value(&self.texts(stack)).expect("a list of strings");
+        self.stacks[stack as usize].json.get_or_init(json)
     }
 
     /// The frames that are of interest; all of them where none is.
@@ -93,9 +131,23 @@ impl Names {
 
     /// The innermost frame of interest that is no wrapper of a lock function: the line to look at.
     pub(super) fn line_of(&self, stack: StackId) -> Option<FrameId> {
-        let frames = self.interesting(stack);
-        let own = frames.iter().find(|&&id| !wraps(&self.frame_of(id).function, &ACQUIRING));
-        own.or(frames.first()).copied()
+        let line = || {
+            let frames = self.interesting(stack);
+            let own = frames.iter().find(|&&id| !wraps(&self.frame_of(id).function, &ACQUIRING));
+            own.or(frames.first()).copied()
+        };
+        *self.stacks[stack as usize].line.get_or_init(line)
+    }
+
+    /// All stacks, as JSON, by their numbers.
+    pub(super) fn all_json(&self) -> impl Iterator<Item = &RawValue> {
+        (0..self.stacks.len() as StackId).map(|stack| self.json(stack))
+    }
+
+    /// The innermost frame of interest.
+    pub(super) fn first_of(&self, stack: StackId) -> Option<FrameId> {
+        let frames = self.frames(stack);
+        frames.iter().find(|&&id| !self.frame_of(id).is_plumbing).or(frames.first()).copied()
     }
 
     /// The line to look at of a hold, and what happened there. Of one that was taken in a wrapper, of which

@@ -1,7 +1,7 @@
 //! The figures of one run, with names in place of addresses: what text, JSON and page all show.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
+use std::io::Write;
 
 use poundlock_names::{Choice, LockName, Named, RwLocks};
 use poundlock_statfile::{LockKind, LockStats, Snapshot};
@@ -13,9 +13,9 @@ use super::events::Events;
 use super::figures::Figures;
 use super::inside::{self, Inside};
 use super::json;
-use super::names::{Known, NO_STACK, Names, StackId};
+use super::names::{Known, Names, StackId};
 use super::sampler::Outcome;
-use super::symbols::{Space, Symbols, file_name};
+use super::symbols::{Space, Symbols, Variable, file_name};
 use super::threads::{self, Role};
 use super::timeline::{self, Places, Timeline};
 
@@ -59,8 +59,6 @@ pub(super) struct Report {
     pub(super) classes: Vec<Class>,
     /// Single locks, if they were asked for; as many as are shown.
     pub(super) each: Option<Vec<Class>>,
-    /// All of them, as JSON, a line each.
-    pub(super) lines: Option<tempfile::SpooledTempFile>,
     pub(super) names: Names,
     pub(super) inside: Inside,
     /// What happened in the locks' slow paths.
@@ -127,12 +125,12 @@ pub(super) struct Process {
 }
 
 /// What of a report costs more than the rest.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Wanted {
+#[derive(Default)]
+pub(super) struct Wanted<'w> {
     /// Single locks, as many as are shown.
     pub(super) each: Option<usize>,
-    /// Single locks, as JSON.
-    pub(super) lines: bool,
+    /// Where single locks are written to, as JSON: see [`json::Locks`].
+    pub(super) json: Option<&'w mut dyn Write>,
 }
 
 impl Report {
@@ -142,7 +140,7 @@ impl Report {
         before: &[Snapshot],
         figures: &Figures,
         sampled: Option<Outcome>,
-        wanted: Wanted,
+        wanted: Wanted<'_>,
     ) -> std::io::Result<Self> {
         let snapshots = &figures.snapshots[..];
         let symbols = Symbols::new();
@@ -162,14 +160,13 @@ impl Report {
         let mut inside = Inside::default();
         let mut singles =
             wanted.each.map(|shown| Singles { shown: shown.min(MOST_SHOWN), locks: Vec::new(), least: None });
-        let mut lines = wanted.lines.then(|| BufWriter::new(tempfile::SpooledTempFile::new(1 << 20)));
+        let mut json = wanted.json.map(json::Locks::begin);
         let mut waited = Vec::new();
         let mut places = Places::new();
         for (process, snapshot) in snapshots.iter().enumerate() {
             let (space, mut known) = (symbols.space(snapshot), Known::default());
             let mut made = inside::Made::of(snapshot);
             let mut wait_ns = 0;
-            let mut written = Ok(());
             figures.each_lock(process, |lock| {
                 let lock = &lock;
                 made.note(lock);
@@ -178,20 +175,18 @@ impl Report {
                 if let Some(singles) = &mut singles {
                     singles.add(snapshot, lock, &space, &mut known, &mut grouping);
                 }
-                if let (Some(lines), Ok(())) = (&mut lines, &written) {
-                    let figures = grouping.figures(lock, &space, &mut known);
-                    let single = single(snapshot.pid, lock, figures, &space, &mut known, &mut grouping);
-                    let json = json::Lock::new(&single, lock, snapshot, &grouping.names);
-                    written = serde_json::to_writer(&mut *lines, &json)
-                        .map_err(std::io::Error::other)
-                        .and_then(|()| lines.write_all(b"\n"));
+                if let Some(json) = &mut json {
+                    let names = &mut grouping.names;
+                    let figures = class::Figures::of(lock, names, &space, &mut known);
+                    let made = names.stack(&lock.created_at, &space, &mut known);
+                    let variable = variable(lock, &space);
+                    json.add(lock, &figures, made, variable.as_ref(), (snapshot, names));
                 }
             });
-            written?;
             inside.add(snapshot, &made, &space, about.now_ns);
             if let Some(sampled) = &sampled {
                 for key in timeline::places(sampled, snapshot.pid, snapshot.start_ns) {
-                    places.insert(key, grouping.names.stack(&[key.2], &space, &mut known));
+                    places.insert(key, grouping.names.call(key.2, &space, &mut known));
                 }
             }
             waited.push(wait_ns);
@@ -199,14 +194,9 @@ impl Report {
         if let Some(sampled) = &sampled {
             inside.know(&sampled.graph);
         }
-        let lines = match lines {
-            Some(lines) => {
-                let mut file = lines.into_inner().map_err(std::io::IntoInnerError::into_error)?;
-                file.seek(SeekFrom::Start(0))?;
-                Some(file)
-            }
-            None => None,
-        };
+        if let Some(json) = json {
+            json.finish()?;
+        }
         let (names, classes) = grouping.finish();
         let earlier: u64 = before.iter().map(|snapshot| snapshot.thread_time_ns).sum();
         let thread_time_ns: u64 = snapshots.iter().map(|snapshot| snapshot.thread_time_ns).sum();
@@ -224,7 +214,6 @@ impl Report {
             busy_ns: thread_time_ns,
             dropped_locks: snapshots.iter().map(|snapshot| snapshot.dropped_locks).sum(),
             each: singles.map(Singles::finish),
-            lines,
             inside,
             events: Events::new(snapshots),
             arrays: Arrays::new(snapshots),
@@ -370,7 +359,7 @@ impl Singles {
         if self.least.is_some_and(|least| this < least) {
             return;
         }
-        let figures = grouping.figures(lock, space, known);
+        let figures = class::Figures::of(lock, &mut grouping.names, space, known);
         self.locks.push(single(snapshot.pid, lock, figures, space, known, grouping));
     }
 
@@ -400,14 +389,9 @@ fn single(
     known: &mut Known,
     grouping: &mut Grouping,
 ) -> Class {
-    let variable = if lock.address == 0 { None } else { space.variable(lock.object()) };
-    let made = match lock.created_at.is_empty() {
-        true => NO_STACK,
-        false => grouping.names.stack(&lock.created_at, space, known),
-    };
-    let line = |names: &Names| names.interesting(made).first().map(|&id| names.text(id).to_owned());
-    let line = line(&grouping.names);
-    let (origin, name, at) = match variable {
+    let made = grouping.names.stack(&lock.created_at, space, known);
+    let line = grouping.names.first_of(made).map(|id| grouping.names.text(id).to_owned());
+    let (origin, name, at) = match variable(lock, space) {
         Some(variable) => ("variable", variable.name, line.or(variable.declared_at).unwrap_or_default()),
         None if lock.address == 0 => ("unknown", lock.kind.to_string(), String::new()),
         None => match line {
@@ -417,6 +401,10 @@ fn single(
     };
     let (processes, addresses) = (BTreeSet::from([pid]), HashSet::new());
     Class { name, at, origin, kind: lock.kind, made, processes, addresses, figures }
+}
+
+fn variable(lock: &LockStats, space: &Space) -> Option<Variable> {
+    if lock.address == 0 { None } else { space.variable(lock.object()) }
 }
 
 /// The processes of which threads are in any of these.

@@ -150,7 +150,7 @@ impl<'a> Session<'a> {
         let sampled = self.sampler.as_ref().map(Sampler::so_far);
         let about = self.about(STILL_RUNNING.to_owned());
         let shown = if self.args.top == 0 { usize::MAX } else { self.args.top };
-        let wanted = Wanted { each: self.args.each.then_some(shown), lines: false };
+        let wanted = Wanted { each: self.args.each.then_some(shown), json: None };
         match Report::new(about, &self.before, &figures, sampled, wanted) {
             Ok(report) => {
                 let (columns, colour) = Style::of_standard_error();

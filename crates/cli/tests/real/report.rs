@@ -38,14 +38,14 @@ impl Report {
             arrays: array(&json["arrays"]).len(),
         };
         for lock in array(&json["locks"]) {
-            report.check_lock(lock);
+            report.check_lock(lock, array(&json["stacks"]));
         }
         assert!(report.acquisitions > 0, "no lock was ever taken:\n{text}");
         report
     }
 
     #[track_caller]
-    fn check_lock(&mut self, lock: &Value) {
+    fn check_lock(&mut self, lock: &Value, stacks: &[Value]) {
         let acquisitions = number(&lock["acquisitions"]);
         let contended = number(&lock["contended"]);
         assert!(string(&lock["address"]).starts_with("0x"), "{lock:#}");
@@ -64,7 +64,8 @@ impl Report {
         let mut at_sites = 0;
         for site in array(&lock["sites"]) {
             at_sites += number(&site["contended"]);
-            let stack: Vec<&str> = array(&site["stack"]).iter().map(string).collect();
+            let stack: Vec<&str> =
+                array(&stacks[number(&site["stack"]) as usize]).iter().map(string).collect();
             // Farther out may be code that a virtual machine made at run time: a number is all there is to
             // say of it.
             assert!(stack.first().is_some_and(|frame| is_name(frame)), "a site without a name: {lock:#}");

@@ -99,7 +99,8 @@ pub(super) fn is_marked(lock: LockRef<'_>) -> bool {
 pub(super) fn hold_begins(record: &Record, entry: &Entry, lock: LockRef<'_>) {
     // SAFETY: the record's own mapping.
     let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
-    let Some(account) = Account::of(map, lock).filter(|_| is_marked(lock)) else {
+    // The word first: a lock that nobody waits for costs no look at its slot.
+    let Some(account) = is_marked(lock).then(|| Account::of(map, lock)).flatten() else {
         super::hold_begins(record, entry);
         return;
     };
