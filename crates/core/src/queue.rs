@@ -265,6 +265,8 @@ struct Told {
 pub struct Spins {
     /// Spin budgets.
     pub budgets: u32,
+    /// How much of each it spends: 256ths.
+    pub share: u32,
     /// For how long it then leaves a turn to the thread in front, which was granted it and has not claimed it,
     /// before it steals it: 256ths of a budget.
     pub moment: u32,
@@ -393,7 +395,7 @@ impl<'a, P: Platform> Queue<'a, P> {
             }
         }
         for _ in 0..spins.budgets {
-            if let Some(turn) = self.spin(place, used, 256) {
+            if let Some(turn) = self.spin(place, used, spins.share) {
                 return turn;
             }
             // The one in front was left alone so far: to look at its line costs both.

@@ -78,6 +78,9 @@ pub struct Node<P: Atomics> {
     bypasses_or_phase: P::U32,
     /// 1 while it is linked in a condition variable's list. Guarded by that list's lock.
     pub(crate) linked: P::U32,
+    /// Sleepers' list: one more than in the node before, if it came at the end. Guarded by the lock of the
+    /// list that the node is in.
+    pub(crate) number: P::U32,
     /// See [`Node::mutex`] and [`Node::lock`].
     mutex_or_lock: P::Usize,
     /// When it was kicked, in nanoseconds of [`Observer::now`](crate::events::Observer::now), 0 if no program
@@ -157,6 +160,9 @@ pub(crate) struct Own<P: Atomics> {
     /// [`Policy::is_crowded`](crate::poundlock::Policy::is_crowded). Written by the record's own thread only,
     /// a signal handler on it included, to which it is a hint.
     pub(crate) crowded: P::U32,
+    /// When the thread last passed on a crowded mutex, in nanoseconds of
+    /// [`Observer::now`](crate::events::Observer::now). As `crowded`.
+    pub(crate) passed: P::Usize,
     /// See [`Platform::kept`](crate::Platform::kept): the mutex, and the queue node.
     pub(crate) kept: (P::Usize, P::U32),
 }
@@ -207,6 +213,7 @@ impl<P: Atomics> Default for Node<P> {
             attempts_or_epoch: Atomic::new(0),
             bypasses_or_phase: Atomic::new(0),
             linked: Atomic::new(0),
+            number: Atomic::new(0),
             mutex_or_lock: Atomic::new(0),
             kicked: Atomic::new(0),
         }
@@ -234,6 +241,7 @@ impl<P: Atomics> Default for Own<P> {
         Own {
             holds: core::array::from_fn(|_| Hold::default()),
             crowded: Atomic::new(0),
+            passed: Atomic::new(0),
             kept: (Atomic::new(0), Atomic::new(0)),
         }
     }

@@ -156,8 +156,10 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         if let Some(index) = P::current() {
             P::record(index).own.crowded.store(crowded.into(), Relaxed);
         }
-        let Bounds { budgets, budgets_of_the_woken, moment, .. } = W::bounds();
+        let Bounds { budgets, budgets_of_the_woken, moment, few, .. } = W::bounds();
         let mut budgets = budgets[usize::from(crowded)];
+        let short = crowded && W::grants() && P::nodes() <= few && !self.waker;
+        let share = if short { Self::share() } else { 256 };
         if !self.is_endless() {
             // It would miss its deadline by that.
             budgets = 1;
@@ -166,7 +168,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
             // A wake-up in vain costs more.
             budgets = budgets.max(budgets_of_the_woken);
         }
-        match queue.enter(Spins { budgets, moment }) {
+        match queue.enter(Spins { budgets, share, moment }) {
             Turn::Left | Turn::Refused => Queued::Left,
             Turn::Granted(front) => {
                 self.keep(front);
@@ -181,6 +183,14 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
                 Queued::Acted(result)
             }
         }
+    }
+
+    /// How much of a spin budget it spends at a crowded mutex.
+    fn share() -> u32 {
+        let Bounds { share, absence, .. } = W::bounds();
+        let passed = P::current().map_or(0, |index| P::record(index).own.passed.load(Relaxed));
+        let absent = (P::now() as usize).wrapping_sub(passed) / absence as usize;
+        absent.saturating_add((share * P::nodes()) as usize).min(256) as u32
     }
 
     /// Whether it is the head of a queue in which it has waited.

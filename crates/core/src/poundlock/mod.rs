@@ -447,23 +447,30 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     /// head, and then the mutex is as it is without a queue.
     fn pass_on(&self, front: Front) -> bool {
         let queue = self.queue();
-        let Bounds { grants_before_release, looks_after, calls_apart, batch, .. } = W::bounds();
+        let Bounds { grants_before_release, looks_after, calls_apart, batch, few, rotation, .. } =
+            W::bounds();
         let grants = queue.grants(front) + 1;
         let mut ends = grants >= grants_before_release;
         let mut sleeper = None;
         if !ends && grants.is_multiple_of(OWNERS_A_LOOK) && queue.lasts(front) >= looks_after as usize {
             queue.restart(front, 0);
-            (sleeper, ends) = self.relieve();
-            // Where the lines of the list and of its lock are far away, or many threads want that lock.
+            let crowd;
+            (sleeper, ends, crowd) = self.relieve();
+            // Where the lines of the list and of its lock are far away, or many threads want that lock; or
+            // where the sleepers have their turns soon enough.
             let apart = queue.lasts(front).saturating_mul(calls_apart as usize);
+            let apart = apart.max((rotation.checked_div(crowd).unwrap_or(0)) as usize);
             if apart > looks_after as usize {
                 queue.restart(front, apart - looks_after as usize);
             }
         }
         let turns = queue.turns(front);
         let looks = turns.is_multiple_of(OWNERS_A_LOOK) || turns < OWNERS_A_LOOK && turns.is_power_of_two();
-        let crowded = || P::current().map_or(0, |index| P::record(index).own.crowded.load(Relaxed) as usize);
-        let over = looks && queue.batch_lasts(front) >= batch[crowded()] as usize;
+        let record = P::current().map(P::record);
+        let crowded = record.is_some_and(|record| record.own.crowded.load(Relaxed) != 0);
+        let few = P::nodes() <= few;
+        let batch = batch[if crowded { 2 - usize::from(few) } else { 0 }];
+        let over = looks && queue.batch_lasts(front) >= batch as usize;
         let passed = !ends && queue.pass(front, Pass::Ownership, if over { turns } else { u32::MAX });
         if !passed {
             // Who queues up from now on is not to be granted it.
@@ -472,23 +479,34 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
                 queue.pass(front, Pass::Headship, 1);
             }
         }
+        if let Some(record) = record.filter(|_| crowded && few) {
+            record.own.passed.store(P::now() as usize, Relaxed);
+        }
         wake(sleeper);
         passed
     }
 
-    /// The owner calls the first sleeper. True: it is to release the mutex instead.
-    fn relieve(&self) -> (Option<&'static Node<P>>, bool) {
+    /// The owner calls the first sleeper. True: it is to release the mutex instead. And how many are asleep,
+    /// if that is a crowd.
+    fn relieve(&self) -> (Option<&'static Node<P>>, bool, u32) {
         let Words { state, waiters } = &self.words;
         if state.load(Relaxed) & SLEEPERS == 0 {
-            return (None, false);
+            return (None, false, 0);
         }
         waiters.lock();
+        let asleep = waiters.count();
         let first = waiters.first();
         let due = |first: NodeId| first.get::<P>().attempts().load(Relaxed) >= W::bounds().handoff_after;
         let ends = first.is_some_and(due);
         let sleeper = first.filter(|_| !ends).map(|first| self.words.call(first));
         waiters.unlock();
-        (sleeper, ends)
+        let crowd = if W::is_crowd(asleep) { asleep } else { 0 };
+        let hints = waiters.owner.load(Relaxed);
+        let crowded = W::crowded(hints);
+        if crowd != 0 && crowded != hints {
+            waiters.owner.store(crowded, Relaxed);
+        }
+        (sleeper, ends, crowd)
     }
 
     fn unlock_slow(&self) {

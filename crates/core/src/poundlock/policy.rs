@@ -26,14 +26,24 @@ pub struct Bounds {
     /// And after how many times what the last call took.
     pub calls_apart: u32,
     /// For how many nanoseconds, about, owners of one memory node come one after the other while threads of
-    /// others wait; and the same of a mutex that [is crowded](Policy::is_crowded).
-    pub batch: [u32; 2],
+    /// others wait; the same of a mutex that [is crowded](Policy::is_crowded) where there are
+    /// [`few`](Bounds::few) nodes; and if it is crowded elsewhere.
+    pub batch: [u32; 3],
     /// How many spin budgets a newcomer spends in the queue, 1 or more; and the same if it is crowded.
     pub budgets: [u32; 2],
     /// How many spin budgets a sleeper that was woken spends in the queue, at least.
     pub budgets_of_the_woken: u32,
     /// [`Spins::moment`](crate::queue::Spins::moment).
     pub moment: u32,
+    /// What follows is for machines with at most so many memory nodes.
+    pub few: u32,
+    /// How much of its spin budget a newcomer spends in the queue of a crowded mutex, 256ths, for each memory
+    /// node.
+    pub share: u32,
+    /// And one 256th more for so many nanoseconds since it had the mutex.
+    pub absence: u32,
+    /// Each sleeper of a crowd is called within so many nanoseconds, if calls take little.
+    pub rotation: u32,
 }
 
 /// A way to wait. It acts on the mutex through an [`Attempt`]; each function takes a bounded number of steps.
@@ -56,6 +66,9 @@ pub trait Policy<P: Platform>: Sized + 'static {
 
     /// What an owner leaves that has found such a waiter, and stolen its turn.
     fn crowded(hints: u32) -> u32;
+
+    /// Whether so many sleepers show that it is crowded.
+    fn is_crowd(asleep: u32) -> bool;
 
     /// Whether its slice is over: then its unlock wakes a sleeper, whichever thread is awake.
     fn ends_slice(hints: u32) -> bool;
@@ -90,13 +103,21 @@ pub struct Tuning {
     /// [`Bounds::calls_apart`].
     pub calls_apart: u32,
     /// [`Bounds::batch`].
-    pub batch: [u32; 2],
+    pub batch: [u32; 3],
     /// [`Bounds::budgets`].
     pub budgets: [u32; 2],
     /// [`Bounds::budgets_of_the_woken`].
     pub budgets_of_the_woken: u32,
     /// [`Bounds::moment`].
     pub moment: u32,
+    /// [`Bounds::few`].
+    pub few: u32,
+    /// [`Bounds::share`].
+    pub share: u32,
+    /// [`Bounds::absence`].
+    pub absence: u32,
+    /// [`Bounds::rotation`].
+    pub rotation: u32,
     /// With how many CPUs the mutex goes along the queue, at least; [`Policy::grants`].
     pub cpus: u32,
     /// How often a newcomer looks at a mutex without waiters before it queues up.
@@ -140,8 +161,9 @@ impl Tunable for Tuning {
         // more, 4 makes threads come and go so often that they get three quarters of it done.
         calls_apart: 7,
         // Some sixty short sections, as in a cohort lock, so that one hand-over in sixty crosses the machine.
-        // Where waiters sleep after one spin budget, the batches of three other nodes have to be over by then.
-        batch: [20_000, 4_000],
+        // Where waiters sleep after one spin budget, the batches of the other node, or of three, have to be
+        // over by then.
+        batch: [20_000, 12_000, 4_000],
         // A third of a millisecond: a queue of sixty at sections of five microseconds. A sleep costs the owner
         // a look at the sleeper's node, and the mutex's line the wait lock. With 64 instead of 16, 2 per cent
         // more of an MCS lock's rate where sections are long, for four times the CPU time.
@@ -151,6 +173,14 @@ impl Tunable for Tuning {
         // Some ten microseconds: a few transfers of a cache line on the largest machines, so that no thread is
         // robbed of its turn that has a CPU. With a quarter of it, threads of 512 CPUs are.
         moment: 128,
+        // With more, threads are of one node after the other only while many are awake.
+        few: 2,
+        // Some nine microseconds, what a sleep and a wake-up cost.
+        share: 112,
+        // A quarter of what the thread does besides, up to a spin budget: it adds that much to its CPU time.
+        absence: 320,
+        // Twenty turns each in the tenth of a second for which Jain's index is to be 0.9.
+        rotation: 5_000_000,
         // An owner, a head, and one behind it.
         cpus: 3,
         // A critical section of a few dozen instructions is over by then, and its mutex changes hands by one
@@ -307,6 +337,10 @@ impl<P: Platform> Policy<P> for Learning {
             budgets,
             budgets_of_the_woken,
             moment,
+            few,
+            share,
+            absence,
+            rotation,
             ..
         } = P::tuning();
         Bounds {
@@ -320,6 +354,10 @@ impl<P: Platform> Policy<P> for Learning {
             budgets,
             budgets_of_the_woken,
             moment,
+            few,
+            share,
+            absence,
+            rotation,
         }
     }
 
@@ -356,6 +394,11 @@ impl<P: Platform> Policy<P> for Learning {
             now => now,
         };
         hints & !GAPS | now << GAPS.trailing_zeros()
+    }
+
+    fn is_crowd(asleep: u32) -> bool {
+        // More than threads without a CPU: with fewer sleepers all may have one.
+        P::nodes() <= P::tuning::<Tuning>().few && asleep >= P::cpus()
     }
 
     fn newcomer(attempt: &mut Attempt<'_, P, Self>, record: &Record<P>) -> bool {

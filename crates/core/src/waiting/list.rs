@@ -23,6 +23,15 @@ pub(crate) fn following<P: Platform>(head: &P::U32, id: NodeId) -> Option<NodeId
     if next == head.load(Relaxed) { None } else { NodeId::from_raw(next) }
 }
 
+/// How many nodes there are, about: those that left from within count until those in front of them have left,
+/// and those that were put within do not.
+pub(crate) fn count<P: Platform>(head: &P::U32) -> u32 {
+    let number = |id: NodeId| id.get::<P>().number.load(Relaxed);
+    let Some(first) = first::<P>(head) else { return 0 };
+    let last = NodeId::from_raw(first.get::<P>().before.load(Relaxed)).unwrap_or(first);
+    number(last).wrapping_sub(number(first)).wrapping_add(1)
+}
+
 /// Adds behind all nodes that are as urgent, or more: an ordinary thread's at the end.
 pub(crate) fn push<P: Platform>(head: &P::U32, id: NodeId) {
     insert::<P>(head, id, id.get::<P>().priority.load(Relaxed));
@@ -42,6 +51,7 @@ fn insert<P: Platform>(head: &P::U32, id: NodeId, least: u32) {
         node.after.store(id.raw(), Relaxed);
         node.before.store(id.raw(), Relaxed);
         head.store(id.raw(), Relaxed);
+        node.number.store(0, Relaxed);
         return;
     };
     // Where there are no real-time threads, the end is found here, in a line that is written to below.
@@ -55,6 +65,9 @@ fn insert<P: Platform>(head: &P::U32, id: NodeId, least: u32) {
     let before = next.get::<P>().before.load(Relaxed);
     node.after.store(next.raw(), Relaxed);
     node.before.store(before, Relaxed);
+    let number = |id: NodeId| id.get::<P>().number.load(Relaxed);
+    let own = if at_end { number(last).wrapping_add(1) } else { number(next).wrapping_sub(1) };
+    node.number.store(own, Relaxed);
     next.get::<P>().before.store(id.raw(), Relaxed);
     if let Some(before) = NodeId::from_raw(before) {
         before.get::<P>().after.store(id.raw(), Relaxed);

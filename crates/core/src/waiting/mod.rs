@@ -238,6 +238,11 @@ impl<P: Platform> Waiters<P> {
         list::push_first::<P>(&self.head, id);
     }
 
+    /// Under the wait lock: how many are asleep, about.
+    pub(crate) fn count(&self) -> u32 {
+        list::count::<P>(&self.head)
+    }
+
     pub(crate) fn remove(&self, id: NodeId) {
         list::remove::<P>(&self.head, id);
     }

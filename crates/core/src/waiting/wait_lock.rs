@@ -69,8 +69,11 @@ pub(crate) fn is_idle<P: Platform>(word: &P::U32) -> bool {
 }
 
 /// The longest interval between two looks at the lock: the logarithm of its turns of a spin loop. About as
-/// long as a few dozen threads hold the lock one after the other.
-const LONGEST_INTERVAL: u32 = 6;
+/// long as a few dozen threads hold the lock one after the other; or as many turns as there are CPUs, since
+/// on a large machine the looks themselves queue up at the line.
+fn longest_interval<P: Platform>() -> u32 {
+    P::cpus().max(64).ilog2()
+}
 
 /// Takes the lock, whatever the other bits of `word` are. The word lies beside others that the owner of the
 /// mutex needs, so each look in vain doubles the interval to the next.
@@ -85,7 +88,7 @@ pub(crate) fn lock<P: Platform>(word: &P::U32) {
             return;
         }
         let spins = budget.pass(1 << interval);
-        interval = (interval + 1).min(LONGEST_INTERVAL);
+        interval = (interval + 1).min(longest_interval::<P>());
         if spins || seen & LOCKED == 0 {
             continue;
         }
