@@ -87,7 +87,7 @@ impl Line {
 
     /// Queues up; if it has its turn, is inside as the owner. Where to pass it on from.
     pub(crate) fn enter(&self, world: &World) -> Option<Front> {
-        let front = match self.queue().enter(Spins { budgets: 1, moment: 0 }) {
+        let front = match self.queue().enter(Spins { budgets: 1, share: 256, moment: 0 }) {
             Turn::Left | Turn::Refused => {
                 world.reached(GAVE_UP);
                 return None;
