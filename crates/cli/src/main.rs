@@ -45,7 +45,7 @@ enum Cmd {
     Run(run::Args),
     /// Run a program and show which locks it waits for, where, and how long
     #[command(mut_arg("command", |argument| argument.required(false).required_unless_present("read")))]
-    Stat(stat::Args),
+    Stat(Box<stat::Args>),
     /// List the locks that a program can run on
     Locks(locks::Args),
     /// Measure our locks against glibc's on this machine
@@ -92,7 +92,7 @@ fn main() -> ExitCode {
 fn dispatch(cmd: Cmd) -> ExitCode {
     match cmd {
         Cmd::Run(args) => run::main(args),
-        Cmd::Stat(args) => stat::main(args),
+        Cmd::Stat(args) => stat::main(*args),
         Cmd::Locks(args) => locks::main(args),
         #[cfg(feature = "bench")]
         Cmd::Bench(args) => bench::main(args),

@@ -292,6 +292,11 @@ impl Root {
         expect_status(&output, 0);
         for word in stdout(&output).split_whitespace().filter(|word| word.starts_with('/')) {
             put(Path::new(word), &self.path(word));
+            // An image with glibc has all of it.
+            let rest = ["libpthread.so.0", "libdl.so.2"].map(|name| Path::new(word).with_file_name(name));
+            for file in rest.iter().filter(|file| word.ends_with("/libc.so.6") && file.exists()) {
+                put(file, &self.path(file.to_str().expect("UTF-8")));
+            }
         }
     }
 

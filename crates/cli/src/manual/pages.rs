@@ -61,7 +61,9 @@ const ENVIRONMENT: &[Part] = &[
     IPC_DIR,
     Text(
         "The library in the program reads `POUNDLOCK_LOCK`, `POUNDLOCK_RWLOCK`, `POUNDLOCK_SEMAPHORES` and \
-         `POUNDLOCK_STAT_DIR`, which the command sets for it, by its options.",
+         `POUNDLOCK_STAT_DIR`, which the command sets for it, by its options. Of a program that is started without \
+         the command, `POUNDLOCK_STATS` names a directory for its figures, an absolute path: see `--read` in \
+         poundlock-stat(1).",
     ),
 ];
 

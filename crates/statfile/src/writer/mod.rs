@@ -1169,7 +1169,7 @@ fn make_file(setup: &mut Setup) -> Result<Map, i32> {
 /// a word. That was the end of the program before, unless it had one already.
 fn end_previous(path: &CStr, ns: u64) {
     const END: u64 = layout::HEADER_OFFSET + core::mem::offset_of!(layout::Header, end_ns) as u64;
-    if let Ok(file) = sys::Fd::open(path, libc::O_RDWR)
+    if let Ok(file) = sys::Fd::open(path, libc::O_RDWR | libc::O_NOFOLLOW)
         && file.read_u64_at(END) == Some(0)
     {
         file.write_u64_at(END, ns);
