@@ -206,7 +206,7 @@ pub struct WaiterWords {
     _list: [U32; 3],
     /// In a spare node: the epoch in which it was taken.
     pub epoch: U32,
-    _flags: [U32; 2],
+    _flags: [U32; 3],
     /// In a spare node: the address of the lock for which it was taken.
     pub lock: Usize,
     _kicked: Usize,
