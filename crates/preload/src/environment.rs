@@ -4,6 +4,7 @@
 //! measure the default in place of the lock that they meant.
 
 use core::ffi::{CStr, c_char};
+use core::mem::MaybeUninit;
 
 use poundlock_names::{Choice, RwLocks};
 use poundlock_semarray as semarray;
@@ -27,6 +28,17 @@ pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
 /// Whether a path means the same wherever the process goes.
 pub(crate) fn is_whole(path: &CStr) -> bool {
     path.to_bytes().starts_with(b"/")
+}
+
+/// Whose a file is; root's if there is none.
+pub(crate) fn owner(path: &CStr) -> libc::uid_t {
+    let mut about = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: a C string, and room for the answer, which may be zeros. Not `stat`, which glibc before 2.33 does not
+    // export.
+    unsafe {
+        libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path.as_ptr(), about.as_mut_ptr(), 0);
+        about.assume_init().st_uid
+    }
 }
 
 /// Says in a line each what the variables say in vain.

@@ -19,7 +19,6 @@ mod arrays;
 mod linked;
 
 use core::ffi::{CStr, c_int};
-use core::mem::MaybeUninit;
 
 use libc::{EBUSY, EOWNERDEAD, ETIMEDOUT};
 
@@ -86,12 +85,7 @@ fn directory() -> Option<&'static CStr> {
     let _errno = environment::Errno::keep();
     // If it cannot be made, or is something else, the recorder says so. SAFETY: a C string.
     unsafe { libc::syscall(libc::SYS_mkdirat, libc::AT_FDCWD, directory.as_ptr(), 0o700) };
-    let mut about = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: a C string, and room for the answer, which may be zeros: then the recorder finds nothing there either.
-    let owner = unsafe {
-        libc::stat(directory.as_ptr(), about.as_mut_ptr());
-        about.assume_init().st_uid
-    };
+    let owner = environment::owner(directory);
     // SAFETY: a question.
     if owner != 0 && owner != unsafe { libc::geteuid() } {
         let why = b": belongs to another user: there are no statistics";
