@@ -452,7 +452,13 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         let grants = queue.grants(front) + 1;
         let mut ends = grants >= grants_before_release;
         let mut sleeper = None;
-        if !ends && grants.is_multiple_of(OWNERS_A_LOOK) && queue.lasts(front) >= looks_after as usize {
+        let few = P::nodes() <= few;
+        // So that it is not the same ones each time, where threads come in one order again and again.
+        let shift = if few { grants / 61 } else { 0 };
+        if !ends
+            && (grants + shift).is_multiple_of(OWNERS_A_LOOK)
+            && queue.lasts(front) >= looks_after as usize
+        {
             queue.restart(front, 0);
             let crowd;
             (sleeper, ends, crowd) = self.relieve();
@@ -468,7 +474,6 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         let looks = turns.is_multiple_of(OWNERS_A_LOOK) || turns < OWNERS_A_LOOK && turns.is_power_of_two();
         let record = P::current().map(P::record);
         let crowded = record.is_some_and(|record| record.own.crowded.load(Relaxed) != 0);
-        let few = P::nodes() <= few;
         let batch = batch[if crowded { 2 - usize::from(few) } else { 0 }];
         let over = looks && queue.batch_lasts(front) >= batch as usize;
         let passed = !ends && queue.pass(front, Pass::Ownership, if over { turns } else { u32::MAX });
@@ -494,7 +499,8 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
             return (None, false, 0);
         }
         waiters.lock();
-        let asleep = waiters.count();
+        // The last one's line may be far away.
+        let asleep = if P::nodes() <= W::bounds().few { waiters.count() } else { 0 };
         let first = waiters.first();
         let due = |first: NodeId| first.get::<P>().attempts().load(Relaxed) >= W::bounds().handoff_after;
         let ends = first.is_some_and(due);

@@ -398,7 +398,7 @@ impl<P: Platform> Policy<P> for Learning {
 
     fn is_crowd(asleep: u32) -> bool {
         // More than threads without a CPU: with fewer sleepers all may have one.
-        P::nodes() <= P::tuning::<Tuning>().few && asleep >= P::cpus()
+        asleep >= P::cpus()
     }
 
     fn newcomer(attempt: &mut Attempt<'_, P, Self>, record: &Record<P>) -> bool {
