@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::support::{
     LIMIT, expect_status, line_of, list, measured, number, poundlock, poundlock_bare, preload_library,
-    program, run_limited, scratch, stderr, stdout,
+    program, run_limited, scratch, stack, stderr, stdout,
 };
 use poundlock_core::events::{Event, Family};
 use poundlock_core::qspin::Form;
@@ -274,7 +274,7 @@ fn every_acquisition_of_a_spinlock_is_counted() {
         assert!(made_at(line_of(BUSY, "/* SHARED */"))(found[2]), "{:#}", found[2]);
         assert!(table.contains("a spinlock"), "{table}");
         for site in list(found[0], "sites") {
-            let frame = site["stack"][0].as_str().expect("stacks are not empty");
+            let frame = stack(&document, site)[0];
             assert!(frame.starts_with("one (") && frame.ends_with(&line_of(BUSY, "/* WAIT */")), "{site:#}");
         }
         let events = Events::of(&document, &table);
@@ -301,10 +301,10 @@ fn waiters_that_halt_are_kicked_and_both_are_counted() {
         assert!(number(&lock["hold_ns"], "max") >= n * 600_000, "{lock:#}");
         let sites = list(lock, "sites");
         assert_eq!(sites.len(), 1, "{lock:#}");
-        let frame = |n: usize| sites[0]["stack"][n].as_str().unwrap_or_default().to_string();
-        assert!(frame(0).starts_with("wait_for_it ("), "{lock:#}");
-        assert!(frame(0).ends_with(&line_of(WAITERS, "/* WAIT */")), "{lock:#}");
-        assert!(frame(1).starts_with("waiter ("), "{lock:#}");
+        let stack = stack(&document, &sites[0]);
+        assert!(stack[0].starts_with("wait_for_it ("), "{stack:?}");
+        assert!(stack[0].ends_with(&line_of(WAITERS, "/* WAIT */")), "{stack:?}");
+        assert!(stack[1].starts_with("waiter ("), "{stack:?}");
 
         let events = Events::of(&document, &table);
         events.check_whole();

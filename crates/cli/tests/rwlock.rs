@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::support::{
     LIMIT, compile_c, expect_status, line_of, list, measured, number, poundlock, poundlock_bare,
-    preload_library, program, run_limited, stderr,
+    preload_library, program, run_limited, stack, stderr,
 };
 use poundlock_core::events::{Event, Family};
 use serde_json::Value;
@@ -134,8 +134,8 @@ fn readers_and_writers_are_counted_apart() {
             // The waiter was seen asleep three times, 200 us apart; its wait began before.
             assert!(number(&row["wait_ns"], "total") > 600_000, "{row:#}");
             assert!(number(&row["hold_ns"], "total") > 0, "{row:#}");
-            let stack = list(&list(row, "sites")[0], "stack");
-            assert!(stack[0].as_str().expect("a frame").ends_with(&line_of(PROGRAM, mark)), "{row:#}");
+            let stack = stack(&document, &list(row, "sites")[0]);
+            assert!(stack[0].ends_with(&line_of(PROGRAM, mark)), "{row:#}: {stack:?}");
         }
         // The writer held it while the reader was seen asleep.
         assert!(number(&writers["hold_ns"], "max") > 600_000, "{writers:#}");

@@ -6,7 +6,7 @@ use std::process::Output;
 
 use crate::support::{
     LIMIT, await_sleep, compile_c, compile_cpp, expect_status, list, number, parsed, poundlock, run_limited,
-    scratch, stderr,
+    scratch, stack, stderr,
 };
 use serde_json::Value;
 
@@ -101,14 +101,6 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 
 fn locks(document: &Value) -> &[Value] {
     document["locks"].as_array().unwrap_or_else(|| panic!("no locks in {document}"))
-}
-
-/// The frames of a single lock's site.
-#[track_caller]
-fn stack<'a>(document: &'a Value, site: &Value) -> Vec<&'a str> {
-    let place = site["stack"].as_u64().unwrap_or_else(|| panic!("no stack in {site}"));
-    let stack = document["stacks"][place as usize].as_array();
-    stack.unwrap_or_else(|| panic!("no stack {place}")).iter().map(|f| f.as_str().expect("a name")).collect()
 }
 
 #[track_caller]

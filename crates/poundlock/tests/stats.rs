@@ -103,8 +103,9 @@ fn the_locks_of_a_program_are_in_its_table() {
     let plain = named("PLAIN", "mutex");
     assert_eq!((count(&plain, "acquisitions"), count(&plain, "contended")), (1003, 2), "{plain:#}");
     assert!(plain["wait_ns"]["total"].as_u64() > Some(0), "{plain:#}");
-    let sites = plain["sites"].to_string();
-    assert!(sites.contains("waits_for_it"), "{sites}");
+    let place = plain["sites"][0]["stack"].as_u64().expect("a number");
+    let stack = report["stacks"][place as usize].to_string();
+    assert!(stack.contains("waits_for_it"), "{stack}");
     assert_eq!(count(&named("FAIR", "mutex"), "acquisitions"), 1002);
     assert_eq!(count(&named("SPIN", "spinlock"), "acquisitions"), 1000);
     assert_eq!(count(&named("SHARED", ", readers"), "acquisitions"), 30);

@@ -116,6 +116,14 @@ pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().unwrap_or_else(|| panic!("{key} is no list in {value:#}"))
 }
 
+/// The frames of a single lock's site.
+#[track_caller]
+pub(crate) fn stack<'a>(document: &'a Value, site: &Value) -> Vec<&'a str> {
+    let place = site["stack"].as_u64().unwrap_or_else(|| panic!("no stack in {site}"));
+    let stack = document["stacks"][place as usize].as_array();
+    stack.unwrap_or_else(|| panic!("no stack {place}")).iter().map(|f| f.as_str().expect("a name")).collect()
+}
+
 /// Runs `poundlock stat` in this way, which is complete but for the options that show single locks and events,
 /// `--json FILE` and what comes behind it: what was printed, the report, and the JSON.
 #[track_caller]
