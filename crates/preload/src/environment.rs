@@ -9,6 +9,8 @@ use core::mem::MaybeUninit;
 use poundlock_names::{Choice, RwLocks};
 use poundlock_semarray as semarray;
 
+use crate::old_glibc;
+
 unsafe extern "C" {
     /// glibc's: null in a program that runs with another's rights.
     fn secure_getenv(name: *const c_char) -> *mut c_char;
@@ -33,10 +35,9 @@ pub(crate) fn is_whole(path: &CStr) -> bool {
 /// Whose a file is; root's if there is none.
 pub(crate) fn owner(path: &CStr) -> libc::uid_t {
     let mut about = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: a C string, and room for the answer, which may be zeros. Not `stat`, which glibc before 2.33 does not
-    // export.
+    // SAFETY: a C string, and room for the answer, which may be zeros.
     unsafe {
-        libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path.as_ptr(), about.as_mut_ptr(), 0);
+        old_glibc::stat(path.as_ptr(), about.as_mut_ptr());
         about.assume_init().st_uid
     }
 }

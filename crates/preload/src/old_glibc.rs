@@ -5,7 +5,9 @@
 use core::arch::global_asm;
 use core::ffi::{c_char, c_int};
 
-unsafe extern "C" fn stat(path: *const c_char, status: *mut libc::stat) -> c_int {
+/// # Safety
+/// As of `stat`.
+pub(crate) unsafe extern "C" fn stat(path: *const c_char, status: *mut libc::stat) -> c_int {
     // SAFETY: the caller's; the structure is the kernel's on 64-bit machines.
     unsafe { libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path, status, 0) as c_int }
 }

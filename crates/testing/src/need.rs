@@ -13,21 +13,12 @@ use std::sync::Mutex;
 /// `POUNDLOCK_REAL=require` is in the environment.
 #[track_caller]
 pub fn missing(what: &str, how: &str) {
+    static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
     assert!(
         std::env::var_os("POUNDLOCK_REAL").is_none_or(|value| value != "require"),
         "POUNDLOCK_REAL=require, and {what} is missing ({how})"
     );
-    report(what, how);
-}
-
-/// Says that tests are left out for want of something that no package brings, such as a right.
-pub fn forbidden(what: &str) {
-    report(what, "which this machine does not allow");
-}
-
-fn report(what: &str, how: &str) {
-    static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-
     if REPORTED.lock().expect("no panic holds this lock").insert(what.to_owned()) {
         // Not eprintln!: the test harness would keep the line to itself.
         let _ = writeln!(std::io::stderr(), "SKIPPED: needs {what} ({how})");
