@@ -241,9 +241,7 @@ fn the_book_is_built_and_its_links_lead_somewhere() {
 
 /// The tool that makes the book. It is in no package of Debian 12: `.ci/run` builds it.
 fn mdbook() -> Option<PathBuf> {
-    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-        .map(|dir| dir.join("mdbook"))
-        .find(|file| file.is_file());
+    let found = poundlock_testing::find("mdbook");
     if found.is_none() {
         missing("mdbook", "cargo install mdbook --locked");
     }

@@ -7,6 +7,7 @@ use crate::support::{
     LIMIT, await_sleep, compile_c, expect_status, list, number, parsed, poundlock, run_limited, scratch,
     start, stderr, stdout, until,
 };
+use poundlock_testing::need_that_runs;
 use serde_json::Value;
 
 /// A thread waits for `lock` until the kernel says that it sleeps; then, by the first argument:
@@ -287,14 +288,12 @@ fn a_running_program_is_reported_on_when_asked() {
 
 #[test]
 fn threads_in_a_namespace_of_process_ids_have_names() {
-    let launcher =
-        ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
-    let allowed = Command::new(launcher[0]).args(&launcher[1..]).arg("true").output();
-    if !allowed.is_ok_and(|output| output.status.success()) {
-        return poundlock_testing::forbidden("namespaces of users and process ids");
+    let options = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    if need_that_runs("unshare", "util-linux", &[&options[..], &["true"]].concat()).is_none() {
+        return;
     }
     let program = compile_c(PROGRAM, &["-O1"]);
-    let mut running = start(wide(&["--"]).args(launcher).arg(&program).arg("stay"));
+    let mut running = start(wide(&["--", "unshare"]).args(options).arg(&program).arg("stay"));
     running.wait_for_output("stuck", LIMIT);
     // The ids are those in the namespace; the names are known from outside of it.
     until("the wait is reported", || {

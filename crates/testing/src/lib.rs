@@ -10,7 +10,7 @@ mod seccomp;
 
 pub use compile::{build, built, compile_c, compile_cpp, preload_library, scratch, target_directory};
 pub use isolation::{all_is_built, asleep, elsewhere, once_a_run, one_at_a_time};
-pub use need::{missing, need, need_file, need_that_runs};
+pub use need::{find, missing, need, need_file, need_that_runs};
 pub use process::{
     LIMIT, Started, ending, expect_status, from_a_terminal, run_limited, run_limited_with_input, start, until,
 };

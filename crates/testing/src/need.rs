@@ -59,7 +59,9 @@ fn found_or_missing(found: Option<PathBuf>, what: &str, package: &str) -> Option
     found
 }
 
-fn find(program: &str) -> Option<PathBuf> {
+/// The path of `program`, if it is installed.
+#[must_use]
+pub fn find(program: &str) -> Option<PathBuf> {
     // The distribution's directories first: in PATH may lie a shell script that chooses between versions, and
     // the test is about the program. Servers lie where PATH does not lead.
     let path = std::env::var_os("PATH").unwrap_or_default();
