@@ -156,9 +156,9 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         if let Some(index) = P::current() {
             P::record(index).own.crowded.store(crowded.into(), Relaxed);
         }
-        let Bounds { budgets, budgets_of_the_woken, moment, few, .. } = W::bounds();
+        let Bounds { budgets, budgets_of_the_woken, moment, .. } = W::bounds();
         let mut budgets = budgets[usize::from(crowded)];
-        let short = crowded && W::grants() && P::nodes() <= few && !self.waker;
+        let short = crowded && W::grants() && W::has_few_nodes() && !self.waker;
         let share = if short { Self::share() } else { 256 };
         if !self.is_endless() {
             // It would miss its deadline by that.

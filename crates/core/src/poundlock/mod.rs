@@ -447,12 +447,11 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     /// head, and then the mutex is as it is without a queue.
     fn pass_on(&self, front: Front) -> bool {
         let queue = self.queue();
-        let Bounds { grants_before_release, looks_after, calls_apart, batch, few, rotation, .. } =
-            W::bounds();
+        let Bounds { grants_before_release, looks_after, calls_apart, batch, rotation, .. } = W::bounds();
         let grants = queue.grants(front) + 1;
         let mut ends = grants >= grants_before_release;
         let mut sleeper = None;
-        let few = P::nodes() <= few;
+        let few = W::has_few_nodes();
         // So that it is not the same ones each time, where threads come in one order again and again.
         let shift = if few { grants / 61 } else { 0 };
         if !ends
@@ -465,7 +464,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
             // Where the lines of the list and of its lock are far away, or many threads want that lock; or
             // where the sleepers have their turns soon enough.
             let apart = queue.lasts(front).saturating_mul(calls_apart as usize);
-            let apart = apart.max((rotation.checked_div(crowd).unwrap_or(0)) as usize);
+            let apart = apart.max(rotation.checked_div(crowd).unwrap_or(0) as usize);
             if apart > looks_after as usize {
                 queue.restart(front, apart - looks_after as usize);
             }
@@ -500,7 +499,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         }
         waiters.lock();
         // The last one's line may be far away.
-        let asleep = if P::nodes() <= W::bounds().few { waiters.count() } else { 0 };
+        let asleep = if W::has_few_nodes() { waiters.count() } else { 0 };
         let first = waiters.first();
         let due = |first: NodeId| first.get::<P>().attempts().load(Relaxed) >= W::bounds().handoff_after;
         let ends = first.is_some_and(due);

@@ -35,14 +35,14 @@ pub struct Bounds {
     pub budgets_of_the_woken: u32,
     /// [`Spins::moment`](crate::queue::Spins::moment).
     pub moment: u32,
-    /// What follows is for machines with at most so many memory nodes.
+    /// What follows is for machines with at most this number of memory nodes.
     pub few: u32,
     /// How much of its spin budget a newcomer spends in the queue of a crowded mutex, 256ths, for each memory
     /// node.
     pub share: u32,
-    /// And one 256th more for so many nanoseconds since it had the mutex.
+    /// And one 256th more for each time as many nanoseconds have passed since it had the mutex.
     pub absence: u32,
-    /// Each sleeper of a crowd is called within so many nanoseconds, if calls take little.
+    /// Within how many nanoseconds each sleeper of a crowd is called, if calls take little.
     pub rotation: u32,
 }
 
@@ -67,8 +67,13 @@ pub trait Policy<P: Platform>: Sized + 'static {
     /// What an owner leaves that has found such a waiter, and stolen its turn.
     fn crowded(hints: u32) -> u32;
 
-    /// Whether so many sleepers show that it is crowded.
+    /// Whether that number of sleepers shows that it is crowded.
     fn is_crowd(asleep: u32) -> bool;
+
+    /// Whether the machine has [few](Bounds::few) memory nodes.
+    fn has_few_nodes() -> bool {
+        P::nodes() <= Self::bounds().few
+    }
 
     /// Whether its slice is over: then its unlock wakes a sleeper, whichever thread is awake.
     fn ends_slice(hints: u32) -> bool;
