@@ -5,6 +5,7 @@
 //! makes a [`Snapshot`] of such a file, during the life of the process or after it. The layout, and what
 //! holds about it at every moment, is in [`layout`].
 
+pub mod check;
 mod clock;
 pub mod layout;
 mod live;

@@ -1,0 +1,143 @@
+//! What a checked process leaves: the order in which its threads took locks, and misuse that it saw itself.
+//!
+//! These are plain values, as the command reads them. How they lie in the file is in [`crate::layout`].
+
+use std::sync::Arc;
+
+/// A lock: the word of its slot, which no other lock of the process ever has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LockId(pub u32);
+
+/// Locks that count as one sort: those that one call initialised, or one lock alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClassKey(pub u32);
+
+impl ClassKey {
+    /// The bit that tells the stack of the initialising call from a lock's own word.
+    pub const BY_STACK: u32 = 1 << 31;
+}
+
+/// A thread: its number among those of the process, which is never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Serial(pub u32);
+
+/// How a lock is held, or asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Mode {
+    /// By one thread alone.
+    Exclusive = 0,
+    /// By a reader, whom other readers do not keep out, waiting writers neither.
+    Read = 1,
+    /// By a reader who waits behind writers that wait.
+    FairRead = 2,
+    /// A condition variable: waited for, or signalled.
+    Condition = 3,
+}
+
+/// A lock that a thread held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Held {
+    /// Which.
+    pub lock: LockId,
+    /// How.
+    pub mode: Mode,
+}
+
+/// A lock at one end of an edge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct End {
+    /// Which, and how.
+    pub held: Held,
+    /// Its class.
+    pub class: ClassKey,
+    /// Where it was taken, innermost first; empty if unknown.
+    pub stack: Arc<[u64]>,
+    /// The moment at which it was made.
+    pub made: u64,
+}
+
+/// A thread took `to`, or was about to wait for it, while it held `from`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edge {
+    /// The thread.
+    pub thread: Serial,
+    /// What it held.
+    pub from: End,
+    /// What it asked for.
+    pub to: End,
+    /// What else it held.
+    pub guards: Vec<Held>,
+}
+
+/// Something in the log of a checked process, in the order of the log: its place there is a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// An order of two locks, or evidence of one that was known.
+    Edge(Edge),
+    /// A lock that is part of an edge is no more.
+    Died(LockId),
+    /// Misuse.
+    Misuse(Misuse),
+}
+
+/// Misuse that the process saw itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misuse {
+    /// What it was.
+    pub what: Wrong,
+    /// By which thread.
+    pub thread: Serial,
+    /// The lock; `None` if it has no place in the table.
+    pub lock: Option<LockId>,
+    /// Where the lock is.
+    pub address: u64,
+    /// Where it happened, innermost first.
+    pub stack: Arc<[u64]>,
+    /// Where the other thing happened (the first acquisition, the destruction), if there is one.
+    pub other_stack: Arc<[u64]>,
+    /// The thread of the other thing.
+    pub other_thread: Option<Serial>,
+    /// Another lock or address, or a signal's number, as `what` says.
+    pub number: u64,
+}
+
+/// What can be wrong that a process sees itself. The numbers are those in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Wrong {
+    /// A lock taken by the thread that holds it.
+    Relock = 1,
+    /// An unlock of a lock that another thread holds.
+    UnlockOther = 2,
+    /// An unlock of a lock that nobody holds.
+    UnlockFree = 3,
+    /// A lock destroyed, or initialised again, while it was held.
+    DestroyHeld = 4,
+    /// Destroyed while threads waited for it.
+    DestroyWaited = 5,
+    /// Its memory freed while it was held or waited for.
+    FreeHeld = 6,
+    /// Held, and on a stack frame that is gone.
+    FrameGone = 7,
+    /// Used without ever having been initialised.
+    Uninitialised = 8,
+    /// Used after its destruction.
+    Destroyed = 9,
+    /// Used, and a copy of one that was locked.
+    Copied = 10,
+    /// Held by a thread that ended.
+    ExitHeld = 11,
+    /// Taken in a forked child, where a thread held it that is not there.
+    ForkHeld = 12,
+    /// A second mutex with one condition variable at one time.
+    TwoMutexes = 13,
+    /// A signal by a thread that has never had the mutex.
+    LoneSignal = 14,
+    /// Taken in a signal handler, and held by a thread that can be interrupted by it. `number` is the signal.
+    Handler = 15,
+    /// Read again by a reader whom a waiting writer can keep out.
+    Reread = 16,
+    /// A hold that the command asked about is over: `number` is its sequence number.
+    LetGo = 17,
+}
