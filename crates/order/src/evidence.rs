@@ -8,6 +8,9 @@ use poundlock_statfile::check::{ClassKey, Edge, Held, LockId, Mode, Serial};
 use crate::Rules;
 use crate::components::Components;
 
+/// From the moment at which something was made to that at which it died.
+pub(crate) type Life = (u64, u64);
+
 /// Threads that are remembered of one piece of evidence. Where there are more, there is always another.
 const THREADS: usize = 4;
 
@@ -101,6 +104,8 @@ pub(crate) struct Tables {
     /// What each class has.
     pub(crate) classes: Vec<Traffic>,
     pub(crate) groups: Vec<Group>,
+    /// How many threads there are at least; the greatest number if there may be any number.
+    pub(crate) threads: usize,
     lock_index: HashMap<LockId, u32>,
     class_index: HashMap<ClassKey, u32>,
     /// Locks that were held beside the first of two.
@@ -145,13 +150,13 @@ impl Tables {
     }
 
     /// Between which moments both locks of a group lived.
-    pub(crate) fn life(&self, group: &Group) -> (u64, u64) {
+    pub(crate) fn life(&self, group: &Group) -> Life {
         let (from, to) = (&self.locks[group.from as usize], &self.locks[group.to as usize]);
         (from.made.max(to.made), from.died.min(to.died))
     }
 
     /// Whether a life that both have is not empty.
-    pub(crate) fn alive(&self, (made, died): (u64, u64)) -> bool {
+    pub(crate) fn alive(&self, (made, died): Life) -> bool {
         made <= died || !self.rules.lifetimes
     }
 

@@ -26,6 +26,7 @@ pub(crate) struct Known {
 /// Cycles through the same classes, and several locks of some of them.
 #[derive(Debug, Default)]
 struct Sort {
+    found: usize,
     reported: usize,
     /// At which places of the program their edges are.
     places: HashSet<u64>,
@@ -67,9 +68,11 @@ impl Known {
         (covered, looks)
     }
 
-    /// Whether enough cycles among locks of `class` alone were reported.
+    /// Whether enough cycles among locks of `class` alone were found, if `most` are to be reported.
     pub(crate) fn is_enough(&self, class: u32, most: usize) -> bool {
-        self.sorts.get([class].as_slice()).is_some_and(|sort| sort.reported >= most)
+        self.sorts
+            .get([class].as_slice())
+            .is_some_and(|sort| sort.reported >= most || sort.found >= most.saturating_mul(16))
     }
 
     /// Takes in a cycle that nothing known covers.
@@ -100,6 +103,7 @@ impl Known {
         locks.iter().for_each(|&lock| self.of_lock.entry(lock).or_default().push(at));
         self.locks.push(locks);
         let sort = self.sorts.entry(classes).or_default();
+        sort.found += 1;
         if sort.reported >= most || !sort.places.insert(places(edges)) {
             self.alike += 1;
             return Verdict::Alike;

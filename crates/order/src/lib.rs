@@ -20,7 +20,7 @@ mod known;
 mod matching;
 mod search;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use poundlock_statfile::check::{ClassKey, Edge, LockId, Mode, Serial};
@@ -88,7 +88,8 @@ pub struct Limits {
     pub steps_saved: u64,
     /// Cycles that one new piece of evidence may bring to light.
     pub cycles_an_edge: usize,
-    /// Cycles through several locks of one class, in each set of classes.
+    /// Cycles through several locks of one class that are reported, in each set of classes. Locks of a class among
+    /// which 16 times as many were found are not searched any more.
     pub cycles_a_class: usize,
     /// Sets of other locks that are remembered of one pair of locks.
     pub guards_a_pair: usize,
@@ -133,7 +134,7 @@ pub struct Statistics {
     /// Searches that ended at a limit and are not taken up again: "not searched further".
     pub given_up: u64,
     /// Cycles through several locks of a class that were found and not reported, because they are at the same
-    /// places of the program as one that was, or because there were many.
+    /// places of the program as one that was, or because there were many. There may be more.
     pub alike: u64,
     /// Pieces of evidence for which there was no room.
     pub no_room: u64,
@@ -171,6 +172,7 @@ pub struct Order {
     pending: VecDeque<Task>,
     /// Steps that may be taken at once.
     allowance: u64,
+    threads: HashSet<Serial>,
     places: HashMap<LockId, u64>,
     /// By class: the first edge up in addresses, the first one down, and whether it was said.
     nested: Vec<Nested>,
@@ -189,10 +191,10 @@ struct Nested {
 const AT_ONCE: u64 = 1 << 20;
 
 /// A search that is taken up again may take so many steps, each time twice as many.
-const AGAIN: u64 = 1 << 16;
+const AGAIN: u64 = 1 << 14;
 
-/// How often a search is begun at most: 16 million steps, the last time.
-const TRIES: u32 = 9;
+/// How often a search is begun at most: a million steps, the last time.
+const TRIES: u32 = 7;
 
 impl Order {
     /// Nothing was seen yet.
@@ -222,6 +224,7 @@ impl Order {
         }
         let (from, to) =
             (self.lock(edge.from.held.lock, edge.from.class), self.lock(edge.to.held.lock, edge.to.class));
+        self.meet(edge.thread);
         self.tables.locks[from as usize].made = edge.from.made;
         self.tables.locks[to as usize].made = edge.to.made;
         let (from_class, to_class) = (self.tables.class_of(from), self.tables.class_of(to));
@@ -234,7 +237,12 @@ impl Order {
         self.statistics.evidence += 1;
         self.allowance = (self.allowance + self.limits.steps_an_edge).min(self.limits.steps_saved);
 
-        let thread = (!self.tables.groups[group as usize].many()).then_some(edge.thread);
+        let many = self.tables.groups[group as usize].many();
+        if many {
+            // Those that the recorder has left out since may be others.
+            self.tables.threads = usize::MAX;
+        }
+        let thread = (!many).then_some(edge.thread);
         let mut tasks = vec![(Of::Locks, group, thread)];
         if class_pair.is_some_and(|pair| self.is_new_to_classes(pair, group, thread)) {
             tasks.push((Of::Classes, group, thread));
@@ -245,9 +253,11 @@ impl Order {
         self.search_all(tasks)
     }
 
-    /// A thread that held nothing took `lock` to write: readers may wait for it.
-    pub fn wrote(&mut self, thread: Serial, lock: LockId, class: ClassKey) -> Vec<Cycle> {
+    /// A thread that held nothing took `lock` to write, which was made at that moment: readers may wait for it.
+    pub fn wrote(&mut self, thread: Serial, lock: LockId, class: ClassKey, made: u64) -> Vec<Cycle> {
         let lock = self.lock(lock, class);
+        self.tables.locks[lock as usize].made = made;
+        self.meet(thread);
         let traffic = &mut self.tables.locks[lock as usize].traffic;
         if traffic.wrote.contains(&(lock, thread)) {
             self.statistics.known += 1;
@@ -276,7 +286,7 @@ impl Order {
         self.places.insert(lock, place);
     }
 
-    /// Takes up searches that ended at a limit, until they have taken this many steps; the last may take up to 16
+    /// Takes up searches that ended at a limit, until they have taken this many steps; the last may take up to a
     /// million more. For moments without work, and at the end.
     pub fn search_more(&mut self, mut steps: u64) -> Vec<Cycle> {
         let mut found = Vec::new();
@@ -305,6 +315,12 @@ impl Order {
             pending: self.pending.len(),
             alike: self.known.alike,
             ..self.statistics
+        }
+    }
+
+    fn meet(&mut self, thread: Serial) {
+        if self.threads.insert(thread) {
+            self.tables.threads = self.tables.threads.saturating_add(1);
         }
     }
 

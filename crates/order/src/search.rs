@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use poundlock_statfile::check::{LockId, Mode, Serial};
 
-use crate::evidence::{Contact, Graph, Group, Tables, Traffic};
+use crate::evidence::{Contact, Graph, Group, Life, Tables, Traffic};
 use crate::known::{Known, Verdict};
 use crate::matching::Matching;
 use crate::{Cycle, Evidence, Limits, Writer};
@@ -80,7 +80,7 @@ struct Frame {
     node: u32,
     link: usize,
     choice: usize,
-    life: (u64, u64),
+    life: Life,
     /// The step to here has put an edge into `behind`.
     behind: bool,
 }
@@ -290,8 +290,17 @@ impl<'a> Search<'a> {
                 if !skip {
                     // The first edge, those of the frames, the one to `to`, and what is left from there.
                     let length = self.distance(to).map(|left| frames.len() as u32 + 1 + left);
-                    if let Some(length) = length.filter(|&length| length > most) {
-                        longer = Some(longer.map_or(length, |longer| longer.min(length)));
+                    let later =
+                        length.filter(|&length| length > most && longer.is_none_or(|longer| length < longer));
+                    if let Some(length) = later.filter(|&length| length as usize <= self.longest()) {
+                        let choices = self.choices(number)?;
+                        for &next in &*choices {
+                            if self.enters(next, node, life)?.is_some() {
+                                self.leave(false);
+                                longer = Some(length);
+                                break;
+                            }
+                        }
                     }
                     // Shorter cycles have been looked at.
                     skip = length.is_none_or(|length| length > most || to == tail && length < most);
@@ -311,14 +320,7 @@ impl<'a> Search<'a> {
             };
             frame.choice += 1;
             let group = &self.tables.groups[next as usize];
-            let last = &self.tables.groups[self.last() as usize];
-            let Some(behind) = self.waits(last.to_mode, group.from_mode, node) else { continue };
-            let own = self.tables.life(group);
-            let life = (life.0.max(own.0), life.1.min(own.1));
-            let candidates = if self.tables.rules.threads { group.candidates() } else { Vec::new() };
-            if !self.tables.alive(life) || !self.enter(next, candidates)? {
-                continue;
-            }
+            let Some((life, behind)) = self.enters(next, node, life)? else { continue };
             if behind {
                 self.state.behind.push(self.state.path.len() - 2);
             }
@@ -336,8 +338,23 @@ impl<'a> Search<'a> {
         Ok(longer)
     }
 
-    fn last(&self) -> u32 {
-        self.state.path.last().copied().unwrap_or_default()
+    /// How many edges a cycle can have: a thread each.
+    fn longest(&self) -> usize {
+        if self.tables.rules.threads { self.tables.threads } else { usize::MAX }
+    }
+
+    /// Goes on from `node` by a step of `next`, if the rules allow it. The answer is between which moments all locks of
+    /// the path lived, and whether the step before waits behind a writer.
+    fn enters(&mut self, next: u32, node: u32, life: Life) -> Result<Option<(Life, bool)>, Short> {
+        let group = &self.tables.groups[next as usize];
+        let last = self.state.path.last().copied().unwrap_or_default();
+        let asks = self.tables.groups[last as usize].to_mode;
+        let Some(behind) = self.waits(asks, group.from_mode, node) else { return Ok(None) };
+        let own = self.tables.life(group);
+        let life = (life.0.max(own.0), life.1.min(own.1));
+        let candidates = if self.tables.rules.threads { group.candidates() } else { Vec::new() };
+        let enters = self.tables.alive(life) && self.enter(next, candidates)?;
+        Ok(enters.then_some((life, behind)))
     }
 
     fn is_on(&self, node: u32) -> bool {
@@ -392,7 +409,7 @@ impl<'a> Search<'a> {
     }
 
     /// A path has come back to its tail by `last`: takes in the cycle if it is possible and new.
-    fn close(&mut self, start: &Group, last: &Group, tail: u32, life: (u64, u64)) -> Result<bool, Short> {
+    fn close(&mut self, start: &Group, last: &Group, tail: u32, life: Life) -> Result<bool, Short> {
         let Some(behind) = self.waits(last.to_mode, start.from_mode, tail) else { return Ok(false) };
         if !self.found.is_empty() {
             // What this search has found may lie within the path, too.
@@ -425,13 +442,13 @@ impl<'a> Search<'a> {
     fn with_writers(
         &mut self,
         next: usize,
-        life: (u64, u64),
+        life: Life,
         writers: &mut Vec<Chosen>,
     ) -> Result<Option<Cycle>, Short> {
         let Some(&at) = self.state.behind.get(next) else { return Ok(Some(self.cycle(writers))) };
         let asks = &self.tables.groups[self.state.path[at] as usize];
         let traffic = self.traffic(self.node(asks.to));
-        let meet = |own: (u64, u64)| (life.0.max(own.0), life.1.min(own.1));
+        let meet = |own: Life| (life.0.max(own.0), life.1.min(own.1));
         for &(number, thread) in &traffic.wrote {
             self.step(1)?;
             let lock = &self.tables.locks[number as usize];

@@ -63,7 +63,10 @@ impl Recorder {
                 if !tries {
                     self.edges(thread, &holds, to);
                     if holds.is_empty() && mode == Mode::Exclusive {
-                        let found = self.order.wrote(thread, lock, self.classes[&lock].0);
+                        let found = {
+                            let (class, made) = self.classes[&lock];
+                            self.order.wrote(thread, lock, class, made)
+                        };
                         self.found.extend(found);
                     }
                 }
