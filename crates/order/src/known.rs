@@ -8,16 +8,17 @@ use poundlock_statfile::check::Edge;
 
 use crate::Evidence;
 use crate::evidence::Tables;
+use crate::numbers::Map;
 
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     /// Sets of classes, each of which occurs once in its cycle.
     classes: Vec<(Vec<u32>, Evidence)>,
     class_index: BTreeMap<Vec<u32>, usize>,
-    of_class: HashMap<u32, Vec<usize>>,
+    of_class: Map<u32, Vec<usize>>,
     /// Locks of the cycles that pass through several locks of some class.
     locks: Vec<Vec<u32>>,
-    of_lock: HashMap<u32, Vec<usize>>,
+    of_lock: Map<u32, Vec<usize>>,
     /// What those have in common.
     sorts: HashMap<Vec<u32>, Sort>,
     pub(crate) alike: u64,

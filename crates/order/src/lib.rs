@@ -18,6 +18,7 @@ mod components;
 mod evidence;
 mod known;
 mod matching;
+mod numbers;
 mod search;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -100,7 +101,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            steps_an_edge: 256,
+            steps_an_edge: 128,
             steps_saved: 1 << 22,
             cycles_an_edge: 16,
             cycles_a_class: 8,
@@ -188,7 +189,7 @@ struct Nested {
 }
 
 /// Of the steps that were saved up, one search may take so many at once.
-const AT_ONCE: u64 = 1 << 20;
+const AT_ONCE: u64 = 1 << 18;
 
 /// A search that is taken up again may take so many steps, each time twice as many.
 const AGAIN: u64 = 1 << 14;
@@ -352,6 +353,7 @@ impl Order {
             to_mode: edge.to.held.mode,
             held: evidence::held(edge),
             passes: vec![edge.clone()],
+            threads: vec![edge.thread],
         };
         let groups = &self.locks.links[pair as usize].groups;
         let mut same = None;
@@ -376,7 +378,7 @@ impl Order {
         for &number in groups {
             let other = &mut self.tables.groups[number as usize];
             if other.same_modes(&group) && !other.many() && within(&group.held, &other.held) {
-                other.passes.retain(|pass| pass.thread != edge.thread);
+                other.forget(edge.thread);
                 if other.passes.is_empty() && same != Some(number) {
                     empty.push(number);
                 }
@@ -390,7 +392,7 @@ impl Order {
             links.into_iter().flatten().for_each(|link| link.groups.retain(|&other| other != number));
         }
         if let Some(number) = same {
-            self.tables.groups[number as usize].passes.push(edge.clone());
+            self.tables.groups[number as usize].push(edge.clone());
             return Some(number);
         }
         let number = self.tables.groups.len() as u32;
@@ -398,9 +400,8 @@ impl Order {
         if let Some(pair) = class_pair {
             self.classes.links[pair as usize].groups.push(number);
         }
-        self.tables
-            .guards
-            .extend(group.held.iter().map(|held| held.lock).filter(|&lock| lock != edge.from.held.lock));
+        let guards = group.held.iter().map(|held| held.lock).filter(|&lock| lock != edge.from.held.lock);
+        self.tables.guards.extend(guards.map(|lock| (lock, ())));
         let class = self.tables.class_of(to);
         for traffic in [&mut self.tables.locks[to as usize].traffic, &mut self.tables.classes[class as usize]]
         {
