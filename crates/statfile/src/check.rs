@@ -66,8 +66,10 @@ pub struct Edge {
     pub from: End,
     /// What it asked for.
     pub to: End,
-    /// What else it held.
+    /// What else it held when it asked for `to`, the longest held first.
     pub guards: Vec<Held>,
+    /// It held more than `guards` has room for.
+    pub more: bool,
 }
 
 /// Something in the log of a checked process, in the order of the log: its place there is a moment.
@@ -77,6 +79,22 @@ pub enum Event {
     Edge(Edge),
     /// A lock that is part of an edge is no more.
     Died(LockId),
+    /// A thread that held nothing took a readers-writer lock to write, or waits to. Once a thread and lock.
+    Wrote {
+        /// The thread.
+        thread: Serial,
+        /// The lock.
+        lock: LockId,
+        /// Its class.
+        class: ClassKey,
+    },
+    /// The program said where a lock stands in the order of its class.
+    Placed {
+        /// The lock.
+        lock: LockId,
+        /// Its place: a lock is taken after those of lower places.
+        place: u64,
+    },
     /// Misuse.
     Misuse(Misuse),
 }
