@@ -226,8 +226,8 @@ impl Order {
         let (from, to) =
             (self.lock(edge.from.held.lock, edge.from.class), self.lock(edge.to.held.lock, edge.to.class));
         self.meet(edge.thread);
-        self.tables.locks[from as usize].made = edge.from.made;
-        self.tables.locks[to as usize].made = edge.to.made;
+        self.made(from, edge.from.made);
+        self.made(to, edge.to.made);
         let (from_class, to_class) = (self.tables.class_of(from), self.tables.class_of(to));
         if from_class == to_class {
             self.nest(&edge, from_class, addresses);
@@ -257,7 +257,7 @@ impl Order {
     /// A thread that held nothing took `lock` to write, which was made at that moment: readers may wait for it.
     pub fn wrote(&mut self, thread: Serial, lock: LockId, class: ClassKey, made: u64) -> Vec<Cycle> {
         let lock = self.lock(lock, class);
-        self.tables.locks[lock as usize].made = made;
+        self.made(lock, made);
         self.meet(thread);
         let traffic = &mut self.tables.locks[lock as usize].traffic;
         if traffic.wrote.contains(&(lock, thread)) {
@@ -323,6 +323,12 @@ impl Order {
         if self.threads.insert(thread) {
             self.tables.threads = self.tables.threads.saturating_add(1);
         }
+    }
+
+    /// The moment is 0 where the recorder could not tell any more.
+    fn made(&mut self, lock: u32, moment: u64) {
+        let made = &mut self.tables.locks[lock as usize].made;
+        *made = moment.max(*made);
     }
 
     fn lock(&mut self, id: LockId, class: ClassKey) -> u32 {
