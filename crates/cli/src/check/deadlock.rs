@@ -37,7 +37,7 @@ pub(super) struct Party {
     pub(super) stack: Arc<[u64]>,
     /// What it holds: where the program has that, and the hold.
     pub(super) holds: Vec<(u64, Hold)>,
-    /// The thread whose end it waits for.
+    /// The thread whose end it waits for, by its id.
     pub(super) joins: Option<u32>,
 }
 
@@ -123,13 +123,19 @@ impl Waits {
         let waits = threads.iter().filter_map(|thread| Some((thread, thread.wait?.began)));
         self.before = waits.clone().map(|(thread, began)| (thread.record, began)).collect();
         let same = waits.filter(|(thread, began)| before.get(&thread.record) == Some(began));
+        let of_pthread = |pthread: u64| {
+            threads.iter().find(|thread| feed.pthread(thread.record) == pthread).map(|thread| thread.tid)
+        };
         same.take(MOST)
             .filter_map(|(thread, began)| {
                 let wait = feed.wait(thread.record).filter(|wait| wait.began == began)?;
                 let holds = feed.holds(thread.record).into_iter();
                 let holds =
                     holds.filter_map(|hold| Some((feed.describe(hold.lock)?.address, hold))).collect();
-                let joins = if wait.kind == LockKind::Join { joined(state(thread.tid)) } else { None };
+                let joins = match wait.kind {
+                    LockKind::Join => wait.joins.and_then(of_pthread).or_else(|| joined(state(thread.tid))),
+                    _ => None,
+                };
                 Some(Party {
                     record: thread.record,
                     tid: thread.tid,
@@ -154,12 +160,9 @@ fn joined(seen: Seen) -> Option<u32> {
     }
 }
 
-fn is_reader(kind: LockKind) -> bool {
-    matches!(kind, LockKind::RwReaders | LockKind::SharedRwReaders)
-}
-
-fn is_writer(kind: LockKind) -> bool {
-    matches!(kind, LockKind::RwWriters | LockKind::SharedRwWriters)
+/// Whether it waits to read.
+fn reads(wait: &Wait) -> bool {
+    matches!(wait.mode, Mode::Read | Mode::FairRead)
 }
 
 /// Whom each of the threads waits for, of those that wait themselves.
@@ -171,7 +174,7 @@ fn edges(parties: &[Party]) -> Vec<Vec<(usize, ())>> {
         for (address, hold) in &party.holds {
             holders.entry(*address).or_default().push((n, hold.mode));
         }
-        if is_writer(party.wait.kind) {
+        if party.wait.mode == Mode::Exclusive {
             writers.entry(party.wait.address).or_default().push(n);
         }
     }
@@ -181,7 +184,7 @@ fn edges(parties: &[Party]) -> Vec<Vec<(usize, ())>> {
         let mut next: Vec<usize> = match party.wait.kind {
             LockKind::Join => party.joins.and_then(|tid| by_tid.get(&tid).copied()).into_iter().collect(),
             LockKind::Condition | LockKind::Barrier | LockKind::Futex => Vec::new(),
-            kind if is_reader(kind) => {
+            _ if reads(&party.wait) => {
                 let exclusive = held.iter().filter(|(_, mode)| *mode == Mode::Exclusive).map(|(n, _)| *n);
                 let mut next: Vec<usize> = exclusive.collect();
                 if next.is_empty() {
@@ -244,14 +247,16 @@ mod tests {
 
     /// A thread that waits for `address`, and holds these.
     fn party(tid: u32, kind: LockKind, address: u64, holds: &[(u64, Mode)]) -> Party {
-        let hold = |&(address, mode)| {
-            (address, Hold { lock: LockId(address as u32), mode, sequence: 1, stack: Arc::default() })
+        let hold = |&(address, mode)| (address, Hold::of(address as u32, mode, 1));
+        let (kind, mode) = match kind {
+            LockKind::RwReaders => (LockKind::RwWriters, Mode::FairRead),
+            kind => (kind, Mode::Exclusive),
         };
         Party {
             record: tid as usize,
             tid,
             serial: Serial(tid),
-            wait: Wait { lock: LockId(address as u32), kind, address, began: 1 },
+            wait: Wait { lock: LockId(address as u32), kind, mode, address, began: 1, joins: None },
             stack: Arc::default(),
             holds: holds.iter().map(hold).collect(),
             joins: (kind == LockKind::Join).then_some(address as u32),

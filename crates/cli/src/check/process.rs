@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use poundlock_order::{Cycle, Order};
-use poundlock_statfile::check::{Edge, Event, LockId, Misuse, Serial, Wrong};
-use poundlock_statfile::{LiveThread, Snapshot};
+use poundlock_statfile::check::{Edge, End, Event, LockId, Misuse, Serial, Wrong};
+use poundlock_statfile::{LiveThread, Logged, Snapshot};
 
 use crate::observe::place::is_alive;
 use crate::observe::proc::{self, Seen, Task};
@@ -14,7 +14,7 @@ use crate::observe::symbols::Symbols;
 
 use super::collector::{Amendment, Collector};
 use super::deadlock::Waits;
-use super::feed::{Described, Feed, Logged};
+use super::feed::{Described, Feed};
 use super::finding::{Process as Place, Stack, Thread};
 use super::long::{Holds, Long};
 use super::naming::Naming;
@@ -112,8 +112,7 @@ impl Process {
         }
         self.feed.look(&mut self.now);
         self.name_threads();
-        let mut events = Vec::new();
-        self.feed.events(gone, &mut |logged| events.push(logged));
+        let events = self.feed.events(gone);
         self.busy = !events.is_empty();
         for logged in events {
             self.event(logged, now, settings, symbols, collector);
@@ -173,7 +172,10 @@ impl Process {
         symbols: &Symbols,
         collector: &mut Collector,
     ) {
-        let Logged { moment, tid, event } = logged;
+        let Logged { moment, tid, event, locks } = logged;
+        for lock in &locks {
+            self.known.entry(lock.lock).or_insert_with(|| lock.into());
+        }
         let serial = match &event {
             Event::Edge(edge) => Some(edge.thread),
             Event::Wrote { thread, .. } => Some(*thread),
@@ -202,17 +204,8 @@ impl Process {
     }
 
     fn edge(&mut self, edge: Edge, now: u64, symbols: &Symbols, collector: &mut Collector) {
-        let mut addresses = [0; 2];
-        for (address, end) in addresses.iter_mut().zip([&edge.from, &edge.to]) {
-            let id = end.held.lock;
-            if !self.known.contains_key(&id)
-                && let Some(described) = self.feed.describe(id)
-            {
-                self.known.insert(id, described);
-            }
-            *address = self.known.get(&id).map_or(0, |known| known.address);
-        }
-        let [from, to] = addresses;
+        let address = |end: &End| self.known.get(&end.held.lock).map_or(0, |known| known.address);
+        let (from, to) = (address(&edge.from), address(&edge.to));
         let cycles = self.order.add(Arc::new(edge), (from, to));
         self.cycles(&cycles, now, symbols, collector);
     }
@@ -304,13 +297,14 @@ impl Process {
         collector: &mut Collector,
     ) {
         let (Some(lock), Some(limit)) = (misuse.lock, settings.held_over_ns) else { return };
-        let Some((for_ns, long)) = self.holds.let_go(misuse.thread, lock, misuse.number, now, limit) else {
+        let Ok(sequence) = u32::try_from(misuse.number) else { return };
+        let Some((for_ns, long)) = self.holds.let_go((misuse.thread, lock, sequence), now, limit) else {
             return;
         };
         if let Some(long) = long {
             self.long(&long, now, symbols, collector);
         }
-        let key = Amendment::key(self.outer, misuse.thread.0, lock.0, misuse.number);
+        let key = Amendment::key(self.outer, misuse.thread.0, lock.0, sequence);
         let stack = self.tell(now, symbols, |teller| Stack {
             thread: teller.thread(misuse.thread),
             what: "let go of it".to_owned(),

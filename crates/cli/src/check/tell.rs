@@ -289,11 +289,7 @@ impl Teller<'_> {
         let mut stacks = Vec::new();
         for party in &deadlock.parties {
             let place = places.get(&party.wait.address).and_then(|&id| locks.place(id));
-            let wants = match party.wait.kind {
-                LockKind::RwReaders | LockKind::SharedRwReaders => " to read",
-                LockKind::RwWriters | LockKind::SharedRwWriters => " to write",
-                _ => "",
-            };
+            let wants = self.how(party.wait.lock, party.wait.mode);
             stacks.push(Stack {
                 thread: Some(who(party)),
                 what: format!("waits for {}{wants}", what(party)),
