@@ -153,18 +153,28 @@ impl Teller<'_> {
         }
         tell_apart(&mut locks.locks);
         let same = cycle.evidence == Evidence::SameLocks;
-        let nodes = cycle.edges.iter().map(|edge| edge.from.held.lock);
+        // It begins with the same lock each time that it is found.
+        let name_of = |edge: &Arc<Edge>| locks.name(edge.from.held.lock);
+        let first = (0..cycle.edges.len()).min_by_key(|&n| name_of(&cycle.edges[n])).unwrap_or(0);
+        let edges: Vec<&Arc<Edge>> = cycle.edges[first..].iter().chain(&cycle.edges[..first]).collect();
+        let nodes = edges.iter().map(|edge| edge.from.held.lock);
         let names: Vec<String> =
             nodes.map(|id| if same { locks.name(id) } else { locks.class(id) }).collect();
         let of = if same { "" } else { "locks of the sorts " };
         let round = if names.len() == 2 { "in both orders" } else { "in an order that goes round" };
-        let names = list(&names);
-        let headline = if cycle.edges.iter().any(|edge| edge.to.held.mode == Mode::Condition) {
-            format!("{names} are waited for {round}: {FOR_EVER}")
-        } else {
-            format!("{of}{names} are taken {round}: {FOR_EVER}")
+        let waited = edges.iter().position(|edge| edge.to.held.mode == Mode::Condition);
+        let headline = match waited.map(|n| edges[n].to.held.lock) {
+            Some(condition) => {
+                let name = locks.name(condition);
+                let others: Vec<String> = names.iter().filter(|other| **other != name).cloned().collect();
+                format!(
+                    "{name} is waited for with {} held, which is needed to signal it: {FOR_EVER}",
+                    list(&others)
+                )
+            }
+            None => format!("{of}{} are taken {round}: {FOR_EVER}", list(&names)),
         };
-        let mut stacks: Vec<Stack> = cycle.edges.iter().flat_map(|edge| self.steps(edge, &locks)).collect();
+        let mut stacks: Vec<Stack> = edges.iter().flat_map(|edge| self.steps(edge, &locks)).collect();
         let mut notes = Vec::new();
         for writer in &cycle.writers {
             let Some(at) = cycle.edges.get(writer.at) else { continue };
@@ -355,7 +365,7 @@ impl Teller<'_> {
         let kind = kind_of(*what)?;
         let (headline, here, there) = in_words(*what, &name, *number);
         let this = self.thread(misuse.thread);
-        let other = misuse.other_thread.and_then(|serial| self.thread(serial));
+        let other = misuse.other_thread.map(|serial| self.thread(serial).unwrap_or_else(Thread::unknown));
         let same_thread = misuse.other_thread.is_none_or(|other| other == misuse.thread);
         let mut stacks = vec![Stack {
             thread: this.clone(),
