@@ -2,7 +2,8 @@
 //!
 //! Followed are waits for locks, to whoever holds them; of readers that wait for readers, to the writer that waits
 //! between them; waits for the end of a thread, to that thread; and for semaphores that count as locks. A thread
-//! that waits for a condition variable or a barrier can be woken by anybody, so it ends a chain. Only where every
+//! that was woken from its wait for a condition variable waits for the mutex, which is seen where that is the C
+//! library's; before, it can be woken by anybody, so that it ends a chain, as does one at a barrier. Only where every
 //! thread of the process waits, all of them without a limit on the time, there is nobody left to do so.
 //!
 //! What is seen is true at one moment: each wait was there at two looks, and was the same one (its beginning tells),
@@ -37,6 +38,8 @@ pub(super) struct Party {
     pub(super) stack: Arc<[u64]>,
     /// What it holds: where the program has that, and the hold.
     pub(super) holds: Vec<(u64, Hold)>,
+    /// It has been woken from its wait for a condition variable, and waits for the mutex that lies there.
+    pub(super) relocks: Option<u64>,
     /// The thread whose end it waits for, by its id.
     pub(super) joins: Option<u32>,
 }
@@ -136,6 +139,7 @@ impl Waits {
                     LockKind::Join => wait.joins.and_then(of_pthread).or_else(|| joined(state(thread.tid))),
                     _ => None,
                 };
+                let relocks = if wait.kind == LockKind::Condition { word(state(thread.tid)) } else { None };
                 Some(Party {
                     record: thread.record,
                     tid: thread.tid,
@@ -143,10 +147,19 @@ impl Waits {
                     wait,
                     stack: feed.wait_stack(thread.record),
                     holds,
+                    relocks: relocks.filter(|word| *word != wait.address),
                     joins,
                 })
             })
             .collect()
+    }
+}
+
+/// The word that is waited for in this call: that of one of the C library's mutexes is its first.
+fn word(seen: Seen) -> Option<u64> {
+    match seen {
+        Seen::Call(number, [word, operation, ..]) if calls::waits_for_futex(number, operation) => Some(word),
+        _ => None,
     }
 }
 
@@ -183,7 +196,11 @@ fn edges(parties: &[Party]) -> Vec<Vec<(usize, ())>> {
         let held = holders.get(&address).map_or(&[][..], Vec::as_slice);
         let mut next: Vec<usize> = match party.wait.kind {
             LockKind::Join => party.joins.and_then(|tid| by_tid.get(&tid).copied()).into_iter().collect(),
-            LockKind::Condition | LockKind::Barrier | LockKind::Futex => Vec::new(),
+            LockKind::Condition => {
+                let held = party.relocks.and_then(|mutex| holders.get(&mutex));
+                held.into_iter().flatten().map(|(n, _)| *n).collect()
+            }
+            LockKind::Barrier | LockKind::Futex => Vec::new(),
             _ if reads(&party.wait) => {
                 let exclusive = held.iter().filter(|(_, mode)| *mode == Mode::Exclusive).map(|(n, _)| *n);
                 let mut next: Vec<usize> = exclusive.collect();
@@ -259,6 +276,7 @@ mod tests {
             wait: Wait { lock: LockId(address as u32), kind, mode, address, began: 1, joins: None },
             stack: Arc::default(),
             holds: holds.iter().map(hold).collect(),
+            relocks: None,
             joins: (kind == LockKind::Join).then_some(address as u32),
         }
     }
@@ -306,6 +324,13 @@ mod tests {
     fn what_anybody_can_end_ends_a_chain() {
         let waiter = party(1, LockKind::Condition, 8, &[(9, ALONE)]);
         assert!(found(&[waiter, party(2, MUTEX, 9, &[(8, ALONE)])]).is_empty());
+    }
+
+    #[test]
+    fn a_thread_that_was_woken_waits_for_its_mutex() {
+        let mut woken = party(1, LockKind::Condition, 8, &[(9, ALONE)]);
+        woken.relocks = Some(7);
+        assert_eq!(found(&[woken, party(2, MUTEX, 9, &[(7, ALONE)])]), [[0, 1]]);
     }
 
     #[test]

@@ -160,7 +160,6 @@ impl Teller<'_> {
         let nodes = edges.iter().map(|edge| edge.from.held.lock);
         let names: Vec<String> =
             nodes.map(|id| if same { locks.name(id) } else { locks.class(id) }).collect();
-        let of = if same { "" } else { "locks of the sorts " };
         let round = if names.len() == 2 { "in both orders" } else { "in an order that goes round" };
         let waited = edges.iter().position(|edge| edge.to.held.mode == Mode::Condition);
         let headline = match waited.map(|n| edges[n].to.held.lock) {
@@ -172,7 +171,12 @@ impl Teller<'_> {
                     list(&others)
                 )
             }
-            None => format!("{of}{} are taken {round}: {FOR_EVER}", list(&names)),
+            None if same => format!("{} are taken {round}: {FOR_EVER}", list(&names)),
+            None => format!(
+                "{} are taken {round}, if not the same ones so far: threads that do so with the same ones at once wait \
+                 for each other for ever",
+                list(&names)
+            ),
         };
         let mut stacks: Vec<Stack> = edges.iter().flat_map(|edge| self.steps(edge, &locks)).collect();
         let mut notes = Vec::new();
@@ -224,9 +228,9 @@ impl Teller<'_> {
         tell_apart(&mut locks.locks);
         let class = locks.class(nesting.one.from.held.lock);
         let headline = if nesting.other.is_some() {
-            format!("locks of the sort {class} are taken inside of each other without an order: {FOR_EVER}")
+            format!("{class}: several of them are taken inside of each other, without an order: {FOR_EVER}")
         } else {
-            format!("locks of the sort {class} are taken against the order that the program gave them")
+            format!("{class}: several of them are taken against the order that the program gave them")
         };
         let stacks = edges.iter().flat_map(|edge| self.steps(edge, &locks)).collect();
         self.finding(Kind::Nesting, headline, locks.locks, stacks)
@@ -260,7 +264,8 @@ impl Teller<'_> {
         let mut places: HashMap<u64, LockId> = HashMap::new();
         for party in &deadlock.parties {
             for (address, hold) in &party.holds {
-                let waited = deadlock.parties.iter().any(|other| other.wait.address == *address);
+                let waits = |other: &Party| other.wait.address == *address || other.relocks == Some(*address);
+                let waited = deadlock.parties.iter().any(waits);
                 if waited && !places.contains_key(address) {
                     places.insert(*address, hold.lock);
                     locks.ids.push(hold.lock);
@@ -294,7 +299,10 @@ impl Teller<'_> {
                 )
             }
             (LockKind::Join, None) => "the end of a thread".to_owned(),
-            _ => name(party.wait.address),
+            _ => match party.relocks.filter(|mutex| places.contains_key(mutex)) {
+                Some(mutex) => format!("{} after its wait for {}", name(mutex), name(party.wait.address)),
+                None => name(party.wait.address),
+            },
         };
         let mut stacks = Vec::new();
         for party in &deadlock.parties {
