@@ -95,7 +95,7 @@ impl Holds {
         let which = *self.known.iter().find(of)?.0;
         let known = self.known.remove(&which)?;
         let for_ns = known.last.max(known.since) - known.since;
-        let long = (!known.told && now - known.since >= limit_ns && for_ns >= limit_ns).then(|| Long {
+        let long = (!known.told && now - known.since >= limit_ns && for_ns >= limit_ns).then_some(Long {
             serial,
             hold: known.hold,
             for_ns,
