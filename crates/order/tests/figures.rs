@@ -200,8 +200,8 @@ fn ten_thousand_philosophers() {
 
 #[test]
 fn more_paths_than_can_be_followed() {
-    // Forty layers of five locks, each before all of the next layer, and the last before one of the first: 5^39 cycles. None
-    // is possible, since who comes to the last layer holds a lock that those hold, too, who leave it.
+    // Forty layers of five locks, each before all of the next layer, and the last before one of the first: 5^39
+    // cycles. None is possible, since who comes to the last layer holds a lock that those hold, too, who leave it.
     let (layers, width, gate) = (40, 5, 1_000);
     let inner = (1..layers).flat_map(|layer| {
         let guard = (layer == layers - 1).then_some(gate);
