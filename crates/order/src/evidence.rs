@@ -187,8 +187,8 @@ impl Tables {
         }
     }
 
-    /// Whether cycles of classes with `thread` in `group` are all possible with `other`, too, which is of the same
-    /// classes; `None`: with any of its threads.
+    /// Whether cycles of classes with `thread` in `group` are all possible with `other`, too, which is of the
+    /// same classes; `None`: with any of its threads.
     pub(crate) fn covers(&self, other: &Group, group: &Group, thread: Option<Serial>) -> bool {
         let from = self.locks[group.from as usize].id;
         let other_from = self.locks[other.from as usize].id;

@@ -1,7 +1,8 @@
-//! Random programs: what the graph reports, piece by piece, must be what a plain program finds that looks at the
-//! whole trace and tries all sets of edges.
+//! Random programs: what the graph reports, piece by piece, must be what a plain program finds that looks at
+//! the whole trace and tries all sets of edges.
 //!
-//! A seed that fails is named. `POUNDLOCK_ORDER_SEEDS=4711` runs that one, `FROM..TO` others than the usual ones.
+//! A seed that fails is named. `POUNDLOCK_ORDER_SEEDS=4711` runs that one, `FROM..TO` others than the usual
+//! ones.
 
 mod recorder;
 
@@ -18,7 +19,8 @@ fn program(seed: u64) -> Trace {
     let threads: Vec<_> = (0..random.u32(1..6)).map(Serial).collect();
     let slots = random.usize(2..7);
     let sorts = random.u32(1..7);
-    // What a slot's locks are: their class (none: each its own), how they are read, whether they are conditions.
+    // What a slot's locks are: their class (none: each its own), how they are read, whether they are
+    // conditions.
     let kinds: Vec<_> = (0..slots)
         .map(|_| {
             let class = (random.u8(0..3) != 0).then(|| ClassKey(ClassKey::BY_STACK | random.u32(0..sorts)));
@@ -152,7 +154,8 @@ impl Whole {
         (locks, classes)
     }
 
-    /// Calls `found` with each possible cycle that begins with `path`, whose nodes are what `node` says of locks.
+    /// Calls `found` with each possible cycle that begins with `path`, whose nodes are what `node` says of
+    /// locks.
     fn extend<'a>(
         &'a self,
         path: &mut Vec<&'a Stand>,
@@ -181,7 +184,8 @@ impl Whole {
         }
     }
 
-    /// Whether threads can be at all of these at once, each waiting for the next, with writers where they are needed.
+    /// Whether threads can be at all of these at once, each waiting for the next, with writers where they are
+    /// needed.
     fn possible(&self, path: &[&Stand], node: &dyn Fn(Held) -> u64) -> bool {
         let mut between = Vec::new();
         for (at, stand) in path.iter().enumerate() {
@@ -220,8 +224,8 @@ impl Whole {
             let mut both = a.held.iter().flat_map(|x| b.held.iter().map(move |y| (x, y)));
             both.all(|(x, y)| x.lock != y.lock || x.mode != Mode::Exclusive && y.mode != Mode::Exclusive)
         });
-        // A writer that holds several locks waits at one edge for each of them; whether one of them could have been
-        // there is asked of the edge.
+        // A writer that holds several locks waits at one edge for each of them; whether one of them could
+        // have been there is asked of the edge.
         let locks = all
             .iter()
             .flat_map(|stand| stand.from.iter().chain([&stand.to]))
