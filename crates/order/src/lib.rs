@@ -25,7 +25,7 @@ mod search;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use poundlock_statfile::check::{ClassKey, Edge, LockId, Mode, Serial};
+use poundlock_statfile::check::{ClassKey, Edge, Held, LockId, Mode, Serial};
 
 use evidence::{Graph, Group, Tables, within};
 use known::Known;
@@ -251,7 +251,7 @@ impl Order {
         if class_pair.is_some_and(|pair| self.is_new_to_classes(pair, group, thread)) {
             tasks.push((Of::Classes, group, thread));
         }
-        if edge.to.held.mode == Mode::Exclusive {
+        if edge.to.held.mode == Mode::Exclusive && edge.from.held.mode != Mode::Condition {
             self.behind(to, &mut tasks);
         }
         self.search_all(tasks)
@@ -276,6 +276,13 @@ impl Order {
         let mut tasks = Vec::new();
         self.behind(lock, &mut tasks);
         self.search_all(tasks)
+    }
+
+    /// A condition variable was signalled while these locks were held. A thread that waits for it waits for
+    /// those alone that are held at each signal; if no signal was told, it is enough that some signaller
+    /// holds a lock.
+    pub fn signalled(&mut self, condition: LockId, held: &[Held]) {
+        self.tables.signalled(condition, held);
     }
 
     /// A lock was destroyed at this moment: the place of that event in the log.
@@ -416,9 +423,10 @@ impl Order {
         for traffic in [&mut self.tables.locks[to as usize].traffic, &mut self.tables.classes[class as usize]]
         {
             match group.to_mode {
-                Mode::Exclusive => traffic.writers.push(number),
+                // When a signaller took what it holds, there was evidence of its own.
+                Mode::Exclusive if group.from_mode != Mode::Condition => traffic.writers.push(number),
                 Mode::FairRead => traffic.readers.push(number),
-                Mode::Read | Mode::Condition => {}
+                Mode::Exclusive | Mode::Read | Mode::Condition => {}
             }
         }
         self.tables.groups.push(group);

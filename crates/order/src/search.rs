@@ -234,7 +234,8 @@ impl<'a> Search<'a> {
                 .map_or(&[][..], |at| &group.threads[at..=at]),
             None => &group.threads,
         };
-        if !self.tables.alive(life) || !self.enter(task.group, candidates)? {
+        let possible = self.tables.is_needed(group) && self.tables.alive(life);
+        if !possible || !self.enter(task.group, candidates)? {
             return Ok(());
         }
         self.scratch.distance[tail as usize] = (self.scratch.searches, 0);
@@ -370,7 +371,8 @@ impl<'a> Search<'a> {
         let Some(behind) = self.waits(asks, group.from_mode, node) else { return Ok(None) };
         let own = self.tables.life(group);
         let life = (life.0.max(own.0), life.1.min(own.1));
-        let enters = self.tables.alive(life) && self.enter(next, &group.threads)?;
+        let possible = self.tables.is_needed(group) && self.tables.alive(life);
+        let enters = possible && self.enter(next, &group.threads)?;
         Ok(enters.then_some((life, behind)))
     }
 
