@@ -7,6 +7,7 @@ macro_rules! go_on {
     (1, $body:path) => { $crate::arch::go_on! { @ "x1", "x2", $body } };
     (2, $body:path) => { $crate::arch::go_on! { @ "x2", "x3", $body } };
     (3, $body:path) => { $crate::arch::go_on! { @ "x3", "x4", $body } };
+    (5, $body:path) => { $crate::arch::go_on! { @ "x5", "x6", $body } };
     (@ $ret:literal, $sp:literal, $body:path) => {
         ::core::arch::naked_asm!(
             ".cfi_startproc",
@@ -130,13 +131,15 @@ macro_rules! find_and_jump_by {
     ($word:path, $find:path) => {
         ::core::arch::naked_asm!(
             ".cfi_startproc",
-            $crate::arch::frame!(48),
+            $crate::arch::frame!(64),
             $crate::arch::save!(),
+            "str x4, [sp, #48]",
             "adrp x0, {word}",
             "add x0, x0, :lo12:{word}",
             "bl {find}",
             $crate::arch::load!(),
-            $crate::arch::unframe!(48),
+            "ldr x4, [sp, #48]",
+            $crate::arch::unframe!(64),
             "adrp x16, {word}",
             "add x16, x16, :lo12:{word}",
             "ldar x16, [x16]",

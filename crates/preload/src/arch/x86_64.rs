@@ -4,6 +4,22 @@ macro_rules! go_on {
     (1, $body:path) => { $crate::arch::go_on! { @ "rsi", "rdx", $body } };
     (2, $body:path) => { $crate::arch::go_on! { @ "rdx", "rcx", $body } };
     (3, $body:path) => { $crate::arch::go_on! { @ "rcx", "r8", $body } };
+    // The stack pointer is a seventh argument.
+    (5, $body:path) => {
+        ::core::arch::naked_asm!(
+            ".cfi_startproc",
+            "mov r9, qword ptr [rsp]",
+            "lea rax, [rsp + 8]",
+            "push rax",
+            ".cfi_adjust_cfa_offset 8",
+            "call {body}",
+            "add rsp, 8",
+            ".cfi_adjust_cfa_offset -8",
+            "ret",
+            ".cfi_endproc",
+            body = sym $body,
+        )
+    };
     (@ $ret:literal, $sp:literal, $body:path) => {
         ::core::arch::naked_asm!(
             ".cfi_startproc",
@@ -112,9 +128,11 @@ macro_rules! find_and_jump_by {
         ::core::arch::naked_asm!(
             ".cfi_startproc",
             $crate::arch::save!(),
+            "mov qword ptr [rsp + 32], r8",
             "lea rdi, [rip + {word}]",
             "call {find}",
             $crate::arch::load!(),
+            "mov r8, qword ptr [rsp + 32]",
             $crate::arch::unsave!(),
             "jmp qword ptr [rip + {word}]",
             ".cfi_endproc",
