@@ -57,6 +57,7 @@ pub(crate) const SMALL: Options = Options {
     arrays: 64,
     recycle_after: 1024,
     plain_clock: false,
+    check: None,
 };
 
 /// Starts `H`'s recorder in `directory`.
