@@ -134,6 +134,7 @@ addresses! {
     SIGACTION = sigaction;
     SIGNAL = signal;
     SIGSET = sigset;
+    SYSV_SIGNAL = sysv_signal;
     SIGINTERRUPT = siginterrupt;
 }
 

@@ -330,7 +330,51 @@ macro_rules! system_call {
     };
 }
 
+macro_rules! wrap_handler {
+    ($enter:path, $leave:path) => {
+        ::core::arch::naked_asm!(
+            ".cfi_startproc",
+            $crate::arch::frame!(64),
+            "stp x0, x1, [sp, #16]",
+            "str x2, [sp, #32]",
+            "add x3, sp, #64",
+            "add x4, sp, #48",
+            "bl {enter}",
+            "mov x16, x0",
+            "ldp x0, x1, [sp, #16]",
+            "ldr x2, [sp, #32]",
+            "blr x16",
+            "add x0, sp, #64",
+            "bl {leave}",
+            $crate::arch::unframe!(64),
+            "ret",
+            ".cfi_endproc",
+            enter = sym $enter,
+            leave = sym $leave,
+        )
+    };
+}
+
+macro_rules! thread_block {
+    ($symbol:literal) => {{
+        let block: *const u8;
+        // SAFETY: reads the offset from the GOT and the thread pointer; touches neither stack nor flags.
+        unsafe {
+            ::core::arch::asm!(
+                concat!("adrp {offset}, :gottprel:", $symbol),
+                concat!("ldr {offset}, [{offset}, :gottprel_lo12:", $symbol, "]"),
+                "mrs {block}, tpidr_el0",
+                "add {block}, {block}, {offset}",
+                offset = out(reg) _,
+                block = out(reg) block,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        block
+    }};
+}
+
 pub(crate) use {
     cancellable_wait, counted_block, counted_call, find_and_jump_by, found, frame, go_on, jump_by, load,
-    look_up, open, save, system_call, unframe,
+    look_up, open, save, system_call, thread_block, unframe, wrap_handler,
 };

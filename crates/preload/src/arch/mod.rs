@@ -11,6 +11,8 @@
 //! | `counted_block!` | see [`crate::block`] |
 //! | `open!`, `look_up!` | see [`crate::loader`] |
 //! | `counted_call!`, `system_call!` | see [`crate::syscall`] |
+//! | `wrap_handler!(enter, leave)` | see [`crate::interrupted`] |
+//! | `thread_block!(symbol)` | the address of the calling thread's copy of a thread-local symbol |
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

@@ -338,7 +338,51 @@ macro_rules! system_call {
     };
 }
 
+macro_rules! wrap_handler {
+    ($enter:path, $leave:path) => {
+        ::core::arch::naked_asm!(
+            ".cfi_startproc",
+            "sub rsp, 40",
+            ".cfi_adjust_cfa_offset 40",
+            "mov qword ptr [rsp], rdi",
+            "mov qword ptr [rsp + 8], rsi",
+            "mov qword ptr [rsp + 16], rdx",
+            "lea rcx, [rsp + 40]",
+            "lea r8, [rsp + 24]",
+            "call {enter}",
+            "mov rdi, qword ptr [rsp]",
+            "mov rsi, qword ptr [rsp + 8]",
+            "mov rdx, qword ptr [rsp + 16]",
+            "call rax",
+            "lea rdi, [rsp + 40]",
+            "call {leave}",
+            "add rsp, 40",
+            ".cfi_adjust_cfa_offset -40",
+            "ret",
+            ".cfi_endproc",
+            enter = sym $enter,
+            leave = sym $leave,
+        )
+    };
+}
+
+macro_rules! thread_block {
+    ($symbol:literal) => {{
+        let block: *const u8;
+        // SAFETY: reads the offset from the GOT and the thread pointer; touches neither stack nor flags' users.
+        unsafe {
+            ::core::arch::asm!(
+                "mov {block}, qword ptr fs:[0]",
+                concat!("add {block}, qword ptr [rip + ", $symbol, "@GOTTPOFF]"),
+                block = out(reg) block,
+                options(pure, readonly, nostack),
+            );
+        }
+        block
+    }};
+}
+
 pub(crate) use {
     cancellable_wait, counted_block, counted_call, find_and_jump_by, go_on, jump_by, load, look_up, open,
-    save, system_call, unsave,
+    save, system_call, thread_block, unsave, wrap_handler,
 };
