@@ -352,6 +352,9 @@ pub struct Header {
     pub next_event: AtomicU64,
     /// Events below this number have been read. Written by the command.
     pub consumed: AtomicU64,
+    /// How many locks have died that were part of a logged edge.
+    pub deaths: AtomicU32,
+    _check: u32,
     /// What found no room, by [`Lost`].
     pub lost: [AtomicU64; LOST],
     /// The lock that the process runs on.
@@ -904,13 +907,15 @@ pub struct PairSlot {
     pub to: AtomicU32,
     /// How many edges are evidence of it.
     pub count: AtomicU32,
+    /// Once so many locks have died ([`Header::deaths`]), there is room for evidence about those that live.
+    pub renewed_at: AtomicU32,
     /// As in an [`EdgeSlot`].
-    pub threads: [AtomicU32; 3],
+    pub threads: [AtomicU32; 2],
 }
 
-/// So many edges between instances of two classes are logged,
+/// So many edges between instances of two classes are logged at first,
 pub const EVIDENCE: u32 = 64;
-/// or of one class.
+/// or of one class. Half as many more each time that the number of locks that have died has doubled.
 pub const EVIDENCE_WITHIN: u32 = 1 << 16;
 /// Slots that are looked at for one edge or pair, in one page.
 pub const WINDOW: usize = 16;
@@ -921,7 +926,7 @@ pub const WINDOW: usize = 16;
 pub struct LogHead {
     /// The number of the event plus one, its low half, once all of it is there.
     pub ready: AtomicU32,
-    /// [`LOG_EDGE`], [`LOG_DIED`] or [`LOG_MISUSE`].
+    /// [`LOG_EDGE`] or one of the others.
     pub kind: AtomicU32,
     /// The thread's serial
     pub thread: AtomicU32,
@@ -931,10 +936,14 @@ pub struct LogHead {
 
 /// [`LogHead::kind`] of a [`LogEdge`].
 pub const LOG_EDGE: u32 = 1;
-/// [`LogHead::kind`] of a [`LogDied`].
+/// [`LogHead::kind`] of a [`LogLock`]: it is no more, and was part of an edge.
 pub const LOG_DIED: u32 = 2;
 /// [`LogHead::kind`] of a [`LogMisuse`].
 pub const LOG_MISUSE: u32 = 3;
+/// [`LogHead::kind`] of a [`LogLock`]: a thread that held nothing wrote under it.
+pub const LOG_WROTE: u32 = 4;
+/// [`LogHead::kind`] of a [`LogLock`]: the program has told its place.
+pub const LOG_PLACED: u32 = 5;
 
 /// An event, whatever it is.
 #[repr(C, align(128))]
@@ -942,8 +951,31 @@ pub const LOG_MISUSE: u32 = 3;
 pub struct LogSlot {
     /// What it is.
     pub head: LogHead,
-    /// See [`LogEdge`], [`LogDied`], [`LogMisuse`].
+    /// See [`LogEdge`], [`LogLock`], [`LogMisuse`].
     pub words: [AtomicU32; 28],
+}
+
+impl LogSlot {
+    /// As an edge.
+    #[must_use]
+    pub fn edge(&self) -> &LogEdge {
+        // SAFETY: as large, as aligned, and all of it atomics, which any bytes are; so below.
+        unsafe { &*core::ptr::from_ref(self).cast() }
+    }
+
+    /// As one about a lock.
+    #[must_use]
+    pub fn lock(&self) -> &LogLock {
+        // SAFETY: as above.
+        unsafe { &*core::ptr::from_ref(self).cast() }
+    }
+
+    /// As one of misuse.
+    #[must_use]
+    pub fn misuse(&self) -> &LogMisuse {
+        // SAFETY: as above.
+        unsafe { &*core::ptr::from_ref(self).cast() }
+    }
 }
 
 /// A lock at one end of a [`LogEdge`].
@@ -972,7 +1004,7 @@ pub struct LogEdge {
     pub from: LogEnd,
     /// and asked for.
     pub to: LogEnd,
-    /// Bytes: the mode of `from`, that of `to`, and how many guards there are.
+    /// Bytes: the mode of `from`, that of `to`, how many guards are named, and whether there were more.
     pub how: AtomicU32,
     /// Bytes: the kinds of both locks.
     pub kinds: AtomicU32,
@@ -987,18 +1019,23 @@ pub struct LogEdge {
 /// So many guards of an edge are kept.
 pub const GUARDS: usize = 8;
 
-/// A lock that is part of an edge is no more.
+/// Something about one lock.
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
-pub struct LogDied {
-    /// [`LOG_DIED`].
+pub struct LogLock {
+    /// [`LOG_DIED`] or one of the others.
     pub head: LogHead,
     /// The lock's word.
     pub lock: AtomicU32,
     /// Its kind.
     pub kind: AtomicU32,
-    /// Where it was.
+    /// Where it is, or was.
     pub address: AtomicU64,
+    /// Its class.
+    pub class: AtomicU32,
+    _pad: u32,
+    /// Its place.
+    pub place: AtomicU64,
 }
 
 /// Misuse: see [`Misuse`](crate::check::Misuse).
@@ -1077,7 +1114,7 @@ const _: () = {
     assert!(size_of::<Checked>() <= 4 * SMALL_DIRECTORY && size_of::<Held>() == 32);
     assert!(size_of::<CheckSlot>() == 32 && size_of::<EdgeSlot>() == 32 && size_of::<PairSlot>() == 32);
     assert!(size_of::<LogSlot>() == 128 && size_of::<LogEdge>() == 128);
-    assert!(size_of::<LogDied>() == 128 && size_of::<LogMisuse>() == 128);
+    assert!(size_of::<LogLock>() == 128 && size_of::<LogMisuse>() == 128);
     assert!(WINDOW * size_of::<EdgeSlot>() <= PAGE as usize && PAGE as usize % (WINDOW * 32) == 0);
     // NULL-CHUNK: magic and version end before the tag of the first entry that page 0 would hold.
     assert!(VERSION_OFFSET as usize + 4 <= offset_of!(Entry, tag));

@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::sys;
 use crate::layout::{
-    self, ArraySlot, Cell, CheckSlot, EdgeSlot, Events, Header, LockSlot, LogSlot, ModuleSlot, PAGE, PairSlot,
-    Record, Run, Site, Spread, StackSlot, WINDOW,
+    self, ArraySlot, Cell, CheckSlot, EdgeSlot, Events, Header, LockSlot, LogSlot, ModuleSlot, PAGE,
+    PairSlot, Record, Run, Site, Spread, StackSlot, WINDOW,
 };
 
 /// How large a file is and what fits in it.
