@@ -15,7 +15,7 @@ use libc::{sigaction as Action, sighandler_t};
 use poundlock_semarray as semarray;
 
 use crate::interrupted::{Change, is_called};
-use crate::mode;
+use crate::{check, mode};
 use crate::real::{self, Real};
 
 #[unsafe(no_mangle)]
@@ -26,7 +26,7 @@ pub(crate) unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old
     if called.is_some_and(|new| new.sa_flags & libc::SA_RESTART != 0) {
         semarray::handler_installed();
     }
-    let checked = mode::get().checked();
+    let checked = mode::get().counted() && check::is_on();
     let Some(change) = checked.then(|| Change::begin(signal)).flatten() else {
         // SAFETY: the caller's.
         return unsafe { set_action(signal, new, old) };
@@ -79,7 +79,7 @@ unsafe fn set(function: &Real, flags: c_int, signal: c_int, handler: sighandler_
     // SAFETY: the caller's.
     let call: unsafe extern "C" fn(c_int, sighandler_t) -> sighandler_t =
         unsafe { mem::transmute(function.address()) };
-    let checked = mode::get().checked();
+    let checked = mode::get().counted() && check::is_on();
     let Some(change) = checked.then(|| Change::begin(signal)).flatten() else {
         // SAFETY: the caller's.
         return unsafe { call(signal, handler) };

@@ -26,7 +26,7 @@ use core::sync::atomic::{
 use poundlock_statfile::writer::memory::{self, Locks};
 
 use crate::stat::{CallSite, RECORDER};
-use crate::{mode, scope};
+use crate::{check, mode, scope};
 
 /// Where an exported function leads: first to what finds the next one of its name, then to that, or to ours.
 #[repr(C)]
@@ -77,7 +77,7 @@ impl Way {
 }
 
 macro_rules! ways {
-    ($($name:ident($count:literal), $checked:path, $without:path;)*) => {
+    ($($name:ident($count:tt), $checked:path, $without:path;)*) => {
         #[expect(non_upper_case_globals, reason = "each is named after its function")]
         mod ways {
             use super::{AtomicPtr, Way, ptr};
@@ -125,7 +125,7 @@ macro_rules! ways {
 
         /// From here on the calls lead to where they should.
         pub(crate) fn start() {
-            let checked = mode::get().checked();
+            let checked = mode::get().counted() && check::is_on();
             if checked {
                 find_size();
             }
@@ -135,11 +135,11 @@ macro_rules! ways {
 }
 
 ways! {
-    free(1), super::free_checked, free_nothing;
-    realloc(2), super::realloc_checked, reallocate_nothing;
-    reallocarray(3), super::reallocarray_checked, reallocate_nothing;
-    munmap(2), super::munmap_checked, munmap_by_kernel;
-    mremap(5), super::mremap_checked, mremap_by_kernel;
+    free(1), super::free_checked, super::free_nothing;
+    realloc(2), super::realloc_checked, super::reallocate_nothing;
+    reallocarray(3), super::reallocarray_checked, super::reallocate_nothing;
+    munmap(2), super::munmap_checked, super::munmap_by_kernel;
+    mremap(5), super::mremap_checked, super::mremap_by_kernel;
 }
 
 /// The allocator's `malloc_usable_size`; null if it has none.

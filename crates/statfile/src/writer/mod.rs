@@ -58,11 +58,6 @@ pub unsafe trait Host: Sized + 'static {
 
     // What a process under check is asked, too.
 
-    /// Whether the bytes of the lock of this kind at this address are such as a lock has.
-    fn fits(_kind: LockKind, _address: usize) -> bool {
-        true
-    }
-
     /// Whether the calling thread may be in a signal handler: else it is not.
     #[inline(always)]
     fn interrupted() -> bool {

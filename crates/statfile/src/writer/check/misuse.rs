@@ -4,8 +4,9 @@
 //!
 //! * A lock is `destroyed` if its word still names the slot that its destruction left: memory that was zeroed,
 //!   initialised anew or given to something else has another word. It is `copied` if its word names a slot that
-//!   lives, of another address, while its bytes say that it is locked. It is `uninitialised` if its bytes are
-//!   none that a lock of its kind can have.
+//!   lives, of another address, while its bytes say that it is locked; but a thread that has just locked a copy
+//!   of an unlocked one, and has not yet been here, is given time. It is `uninitialised` if its bytes are none
+//!   that a lock of its kind can have, which the caller knows.
 //! * A lock lies in a frame that is gone if it lay above the stack pointer when it was taken, lies below it
 //!   now, and both are in the mapping that is this thread's stack; coroutines have others.
 //! * A forked child takes a lock that a thread had which it does not have, if that was so just before the fork
@@ -17,7 +18,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::super::map::Map;
-use super::super::{CallSite, Host, LockRef, Recorder, memory, modules};
+use super::super::{CallSite, Host, LockRef, Recorder, memory, modules, sys};
 use super::locks::{self, Known};
 use super::orders::End;
 use super::{Finding, Stay, found, held, holder_of, records, serial};
@@ -118,23 +119,23 @@ impl<H: Host> Recorder<H> {
         site: CallSite,
         locked: bool,
     ) -> Option<Known> {
-        let what = Judged::of::<H>(stay.map, lock, locked);
+        let what = Judged::of(stay.map, lock, locked);
         let known = self.known(stay, lock);
         what.tell(self, stay, lock, known, site);
         known
     }
 
-    /// The calling thread was refused a lock by a call from `site`, which has not been told otherwise: because
-    /// it was locked, if `locked`, or because it is none. `kind` is `Destroyed` or `Uninitialised` if that is
-    /// known.
+    /// The calling thread asks for a lock by a call from `site`, and does not get it because it is `locked`; or
+    /// it is none, as its bytes say: [`Wrong::Destroyed`] or [`Wrong::Uninitialised`]. Only under check.
     #[cold]
+    #[inline(never)]
     pub fn refused(&'static self, lock: LockRef<'_>, site: CallSite, kind: Option<Wrong>, locked: bool) {
         let Some(stay) = self.stay().filter(|_| self.checks()) else { return };
         let lock = lock.group();
-        if kind.is_none() && locks::find(stay.map, lock).is_some() {
+        if locks::find(stay.map, lock).is_some() {
             return;
         }
-        let what = match (Judged::of::<H>(stay.map, lock, locked), kind) {
+        let what = match (Judged::of(stay.map, lock, locked), kind) {
             (judged @ Judged::Destroyed(..), _) => judged,
             (_, Some(Wrong::Destroyed)) => Judged::Destroyed(0, 0, 0),
             (_, Some(_)) => Judged::Uninitialised,
@@ -391,7 +392,7 @@ enum Judged {
 }
 
 impl Judged {
-    fn of<H: Host>(map: Map, lock: LockRef<'_>, locked: bool) -> Judged {
+    fn of(map: Map, lock: LockRef<'_>, locked: bool) -> Judged {
         let claim = lock.word.load(Relaxed);
         if claim == layout::OVERFLOW {
             return Judged::Fine;
@@ -404,11 +405,12 @@ impl Judged {
             if named && here && meta_state(meta) == DEAD {
                 return Judged::Destroyed(claim, slot.holder.load(Relaxed), slot.waiters.load(Relaxed));
             }
-            if named && !here && meta_state(meta) == LIVE {
-                return if locked { Judged::Copied(Known { word: claim, slot }) } else { Judged::Fine };
+            let lost = map.header().lost_events.load(Relaxed) != 0;
+            if named && !here && meta_state(meta) == LIVE && locked && !lost && stays(lock, claim) {
+                return Judged::Copied(Known { word: claim, slot });
             }
         }
-        if H::fits(lock.kind, lock.address) { Judged::Fine } else { Judged::Uninitialised }
+        Judged::Fine
     }
 
     /// Logs it, if it is wrong.
@@ -454,6 +456,18 @@ impl Judged {
             Judged::Uninitialised => found(stay.map, stay.record, &finding(Wrong::Uninitialised)),
         }
     }
+}
+
+/// Whether the lock's word stays as it is, for longer than a thread that has locked it needs to write its own.
+fn stays(lock: LockRef<'_>, claim: u32) -> bool {
+    const LOOKS: usize = 20;
+    let pause = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+    let _errno = sys::Errno::keep();
+    (0..LOOKS).all(|_| {
+        // SAFETY: our own variable.
+        unsafe { libc::syscall(libc::SYS_nanosleep, &raw const pause, 0usize) };
+        lock.word.load(Relaxed) == claim
+    })
 }
 
 /// The thread has this lock now: for [`Recorder::lone_signal`].
