@@ -102,7 +102,7 @@ exports! {
     syscall:
         syscall;
     block:
-        sem_wait sem_timedwait sem_clockwait pthread_barrier_wait
+        sem_wait sem_timedwait sem_clockwait pthread_barrier_wait pthread_barrier_destroy
         pthread_join pthread_timedjoin_np pthread_clockjoin_np thrd_join;
     loader:
         dlopen dlvsym;

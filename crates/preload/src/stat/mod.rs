@@ -19,6 +19,7 @@ mod arrays;
 mod linked;
 
 use core::ffi::{CStr, c_int};
+use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{EBUSY, EOWNERDEAD, ETIMEDOUT};
 
@@ -153,12 +154,19 @@ pub(crate) fn created_at(address: usize, kind: LockKind, site: CallSite) {
     }
 }
 
-/// What is at this address, if anything is, is destroyed.
-pub(crate) fn destroyed_at(address: usize, kind: LockKind, site: CallSite) {
-    if let Some(word) = WORDS.known(address) {
-        RECORDER.destroyed(LockRef { word, address, kind, writers: None }, site);
+/// What is at this address, if anything is, is destroyed. Its word, 0 if it has none. Under check a spinlock,
+/// which has no room for a mark, keeps its place: so that what is done with it afterwards is seen.
+pub(crate) fn destroyed_at(address: usize, kind: LockKind, site: CallSite) -> u32 {
+    if check::is_on() {
+        RECORDER.meets(at(address, kind));
+    }
+    let Some(word) = WORDS.known(address) else { return 0 };
+    RECORDER.destroyed(LockRef { word, address, kind, writers: None }, site);
+    let last = word.load(Relaxed);
+    if !(check::is_on() && kind == LockKind::Spinlock) {
         WORDS.free(address);
     }
+    last
 }
 
 /// Takes a lock, in this manner, and counts that: `acquire` takes it with as much patience as it is told. Only

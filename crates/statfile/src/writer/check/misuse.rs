@@ -144,6 +144,18 @@ impl<H: Host> Recorder<H> {
         what.tell(self, &stay, lock, None, site);
     }
 
+    /// The lock is about to be destroyed by somebody who knows that it is one: it gets a place in the table if it
+    /// has none. Only under check.
+    #[cold]
+    #[inline(never)]
+    pub fn meets(&'static self, lock: LockRef<'_>) {
+        if let Some(stay) = self.stay().filter(|_| self.checks())
+            && matches!(Judged::of(stay.map, lock, false), Judged::Fine)
+        {
+            let _ = self.known(&stay, lock.group());
+        }
+    }
+
     /// Something is destroyed for which threads wait that have not been released, by a call from `site`. Only
     /// under check.
     #[cold]
