@@ -14,9 +14,20 @@
 
 #![forbid(unsafe_code)]
 
+mod components;
+mod evidence;
+mod known;
+mod matching;
+mod search;
+
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use poundlock_statfile::check::{ClassKey, Edge, LockId, Serial};
+use poundlock_statfile::check::{ClassKey, Edge, LockId, Mode, Serial};
+
+use evidence::{Graph, Group, Tables, within};
+use known::Known;
+use search::{Of, Scratch, Search, Task};
 
 /// How sure it is that the locks of a cycle are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,6 +62,8 @@ pub struct Writer {
     pub at: usize,
     /// The thread.
     pub thread: Serial,
+    /// The lock that it writes: of the same class at least as the one that the edge asks for.
+    pub lock: LockId,
     /// What it did; `None` if it held nothing.
     pub edge: Option<Arc<Edge>>,
 }
@@ -149,53 +162,311 @@ impl Default for Rules {
 /// The order of one process's locks.
 #[derive(Debug, Default)]
 pub struct Order {
+    limits: Limits,
+    tables: Tables,
+    locks: Graph,
+    classes: Graph,
+    known: Known,
+    scratch: Scratch,
+    pending: VecDeque<Task>,
+    /// Steps that may be taken at once.
+    allowance: u64,
+    places: HashMap<LockId, u64>,
+    /// By class: the first edge up in addresses, the first one down, and whether it was said.
+    nested: Vec<Nested>,
+    nestings: Vec<Nesting>,
     statistics: Statistics,
 }
+
+#[derive(Debug, Default, Clone)]
+struct Nested {
+    up: Option<Arc<Edge>>,
+    down: Option<Arc<Edge>>,
+    said: bool,
+}
+
+/// Of the steps that were saved up, one search may take so many at once.
+const AT_ONCE: u64 = 1 << 20;
+
+/// A search that is taken up again may take so many steps, each time twice as many.
+const AGAIN: u64 = 1 << 16;
+
+/// How often a search is begun at most: 16 million steps, the last time.
+const TRIES: u32 = 9;
 
 impl Order {
     /// Nothing was seen yet.
     pub fn new() -> Self {
-        Self::default()
+        Self::with_limits(Limits::default())
     }
 
-    /// Takes in an edge, with the addresses of its two locks, and says which cycles have become possible by it:
-    /// none, mostly. Evidence that says nothing new costs a look at its pair of locks, and no search.
+    /// The same, with other limits than the usual ones.
+    pub fn with_limits(limits: Limits) -> Self {
+        Self { limits, allowance: limits.steps_saved, ..Self::default() }
+    }
+
+    /// The same, with a rule left out.
+    #[doc(hidden)]
+    pub fn with_rules(limits: Limits, rules: Rules) -> Self {
+        let mut order = Self::with_limits(limits);
+        order.tables.rules = rules;
+        order
+    }
+
+    /// Takes in an edge, with the addresses of its two locks (0 if unknown), and says which cycles have become possible
+    /// by it: none, mostly. Evidence that says nothing new costs a look at its pair of locks, and no search.
     pub fn add(&mut self, edge: Arc<Edge>, addresses: (u64, u64)) -> Vec<Cycle> {
-        let _ = (edge, addresses);
-        self.statistics.known += 1;
-        Vec::new()
+        if edge.from.held.lock == edge.to.held.lock {
+            self.statistics.known += 1;
+            return Vec::new();
+        }
+        let (from, to) =
+            (self.lock(edge.from.held.lock, edge.from.class), self.lock(edge.to.held.lock, edge.to.class));
+        self.tables.locks[from as usize].made = edge.from.made;
+        self.tables.locks[to as usize].made = edge.to.made;
+        let (from_class, to_class) = (self.tables.class_of(from), self.tables.class_of(to));
+        if from_class == to_class {
+            self.nest(&edge, from_class, addresses);
+        }
+        let pair = self.locks.link(from, to);
+        let class_pair = (from_class != to_class).then(|| self.classes.link(from_class, to_class));
+        let Some(group) = self.take(&edge, (from, to), pair, class_pair) else { return Vec::new() };
+        self.statistics.evidence += 1;
+        self.allowance = (self.allowance + self.limits.steps_an_edge).min(self.limits.steps_saved);
+
+        let thread = (!self.tables.groups[group as usize].many()).then_some(edge.thread);
+        let mut tasks = vec![(Of::Locks, group, thread)];
+        if class_pair.is_some_and(|pair| self.is_new_to_classes(pair, group, thread)) {
+            tasks.push((Of::Classes, group, thread));
+        }
+        if edge.to.held.mode == Mode::Exclusive {
+            self.behind(to, &mut tasks);
+        }
+        self.search_all(tasks)
     }
 
     /// A thread that held nothing took `lock` to write: readers may wait for it.
     pub fn wrote(&mut self, thread: Serial, lock: LockId, class: ClassKey) -> Vec<Cycle> {
-        let _ = (thread, lock, class);
-        Vec::new()
+        let lock = self.lock(lock, class);
+        let traffic = &mut self.tables.locks[lock as usize].traffic;
+        if traffic.wrote.contains(&(lock, thread)) {
+            self.statistics.known += 1;
+            return Vec::new();
+        }
+        traffic.wrote.push((lock, thread));
+        let class = self.tables.class_of(lock);
+        self.tables.classes[class as usize].wrote.push((lock, thread));
+        self.statistics.evidence += 1;
+        self.allowance = (self.allowance + self.limits.steps_an_edge).min(self.limits.steps_saved);
+        let mut tasks = Vec::new();
+        self.behind(lock, &mut tasks);
+        self.search_all(tasks)
     }
 
     /// A lock was destroyed at this moment: the place of that event in the log.
     pub fn died(&mut self, lock: LockId, moment: u64) {
-        let _ = (lock, moment);
+        if let Some(lock) = self.tables.known(lock) {
+            let died = &mut self.tables.locks[lock as usize].died;
+            *died = moment.min(*died);
+        }
     }
 
     /// The program said where `lock` stands in the order of its class.
     pub fn placed(&mut self, lock: LockId, place: u64) {
-        let _ = (lock, place);
+        self.places.insert(lock, place);
     }
 
-    /// Takes up searches that ended at a limit, for this many steps. For moments without work, and at the end.
-    pub fn search_more(&mut self, steps: u64) -> Vec<Cycle> {
-        let _ = steps;
-        Vec::new()
+    /// Takes up searches that ended at a limit, until they have taken this many steps; the last may take up to 16
+    /// million more. For moments without work, and at the end.
+    pub fn search_more(&mut self, mut steps: u64) -> Vec<Cycle> {
+        let mut found = Vec::new();
+        while steps > 0 {
+            let Some(task) = self.pending.pop_front() else { break };
+            let slice = AGAIN << task.tries;
+            let left = self.search(task, slice, &mut found);
+            steps = steps.saturating_sub(slice - left);
+        }
+        found
     }
 
     /// Classes that are nested against an order, those that were not taken before.
     pub fn take_nestings(&mut self) -> Vec<Nesting> {
-        Vec::new()
+        std::mem::take(&mut self.nestings)
     }
 
     /// What was seen, and where limits were met.
     pub fn statistics(&self) -> Statistics {
-        self.statistics
+        Statistics {
+            locks: self.tables.locks.len(),
+            classes: self.tables.classes.len(),
+            edges: self.locks.links.len(),
+            class_edges: self.classes.links.len(),
+            order_steps: self.locks.components.steps() + self.classes.components.steps(),
+            pending: self.pending.len(),
+            alike: self.known.alike,
+            ..self.statistics
+        }
+    }
+
+    fn lock(&mut self, id: LockId, class: ClassKey) -> u32 {
+        let (lock, new) = self.tables.lock(id, class);
+        if new {
+            let class = self.tables.class_of(lock);
+            self.locks.add_node(class);
+            if class as usize == self.nested.len() {
+                self.classes.add_node(class);
+                self.nested.push(Nested::default());
+            }
+        }
+        lock
+    }
+
+    /// Takes in a thread's pass along an edge, if it says something new; the group to which it belongs.
+    fn take(
+        &mut self,
+        edge: &Arc<Edge>,
+        (from, to): (u32, u32),
+        pair: u32,
+        class_pair: Option<u32>,
+    ) -> Option<u32> {
+        let group = Group {
+            from,
+            to,
+            from_mode: edge.from.held.mode,
+            to_mode: edge.to.held.mode,
+            held: evidence::held(edge),
+            passes: vec![edge.clone()],
+        };
+        let groups = &self.locks.links[pair as usize].groups;
+        let mut same = None;
+        for &number in groups {
+            let other = &self.tables.groups[number as usize];
+            if other.same_modes(&group) && within(&other.held, &group.held) {
+                if other.knows(edge.thread) {
+                    self.statistics.known += 1;
+                    return None;
+                }
+                if other.held == group.held {
+                    same = Some(number);
+                }
+            }
+        }
+        if same.is_none() && groups.len() >= self.limits.guards_a_pair {
+            self.statistics.no_room += 1;
+            return None;
+        }
+        // This thread's passes with more locks held say nothing any more.
+        let mut empty = Vec::new();
+        for &number in groups {
+            let other = &mut self.tables.groups[number as usize];
+            if other.same_modes(&group) && !other.many() && within(&group.held, &other.held) {
+                other.passes.retain(|pass| pass.thread != edge.thread);
+                if other.passes.is_empty() && same != Some(number) {
+                    empty.push(number);
+                }
+            }
+        }
+        for number in empty {
+            let links = [
+                Some(&mut self.locks.links[pair as usize]),
+                class_pair.map(|pair| &mut self.classes.links[pair as usize]),
+            ];
+            links.into_iter().flatten().for_each(|link| link.groups.retain(|&other| other != number));
+        }
+        if let Some(number) = same {
+            self.tables.groups[number as usize].passes.push(edge.clone());
+            return Some(number);
+        }
+        let number = self.tables.groups.len() as u32;
+        self.locks.links[pair as usize].groups.push(number);
+        if let Some(pair) = class_pair {
+            self.classes.links[pair as usize].groups.push(number);
+        }
+        self.tables
+            .guards
+            .extend(group.held.iter().map(|held| held.lock).filter(|&lock| lock != edge.from.held.lock));
+        let class = self.tables.class_of(to);
+        for traffic in [&mut self.tables.locks[to as usize].traffic, &mut self.tables.classes[class as usize]]
+        {
+            match group.to_mode {
+                Mode::Exclusive => traffic.writers.push(number),
+                Mode::FairRead => traffic.readers.push(number),
+                Mode::Read | Mode::Condition => {}
+            }
+        }
+        self.tables.groups.push(group);
+        Some(number)
+    }
+
+    /// Whether cycles of classes may have become possible by `thread` in `group`.
+    fn is_new_to_classes(&self, pair: u32, group: u32, thread: Option<Serial>) -> bool {
+        let new = &self.tables.groups[group as usize];
+        let others = self.classes.links[pair as usize].groups.iter().filter(|&&other| other != group);
+        !others
+            .map(|&other| &self.tables.groups[other as usize])
+            .any(|other| self.tables.covers(other, new, thread))
+    }
+
+    /// `lock` has a new writer: searches for cycles in which a reader waits behind it.
+    fn behind(&self, lock: u32, tasks: &mut Vec<(Of, u32, Option<Serial>)>) {
+        let class = self.tables.class_of(lock);
+        let readers = &self.tables.locks[lock as usize].traffic.readers;
+        tasks.extend(readers.iter().map(|&group| (Of::Locks, group, None)));
+        let readers = &self.tables.classes[class as usize].readers;
+        tasks.extend(readers.iter().map(|&group| (Of::Classes, group, None)));
+    }
+
+    fn search_all(&mut self, tasks: Vec<(Of, u32, Option<Serial>)>) -> Vec<Cycle> {
+        let mut found = Vec::new();
+        for (of, group, thread) in tasks {
+            let slice = self.allowance.min(AT_ONCE);
+            let left = self.search(Task { of, group, thread, tries: 0 }, slice, &mut found);
+            self.allowance -= slice - left;
+        }
+        found
+    }
+
+    /// Searches, and keeps what is left to do for later. The answer is how many steps are left.
+    fn search(&mut self, mut task: Task, slice: u64, found: &mut Vec<Cycle>) -> u64 {
+        let graph = if task.of == Of::Locks { &self.locks } else { &self.classes };
+        let about = (&self.tables, graph, &mut self.known);
+        let search = Search::new(about, &mut self.scratch, &self.limits, (task.of, slice));
+        let (mut cycles, left, end) = search.run(task);
+        let brought = !cycles.is_empty();
+        found.append(&mut cycles);
+        self.statistics.steps += slice - left;
+        if end.is_err() {
+            // One that brings cycles to light goes on as it began.
+            task.tries += u32::from(!brought);
+            if task.tries < TRIES && self.pending.len() < self.limits.pending {
+                self.pending.push_back(task);
+            } else {
+                self.statistics.given_up += 1;
+            }
+        }
+        left
+    }
+
+    /// Looks at the order of two locks of one class.
+    fn nest(&mut self, edge: &Arc<Edge>, class: u32, addresses: (u64, u64)) {
+        let places = (self.places.get(&edge.from.held.lock), self.places.get(&edge.to.held.lock));
+        let nested = &mut self.nested[class as usize];
+        if nested.said {
+            return;
+        }
+        let found = match places {
+            (Some(from), Some(to)) => (from >= to).then(|| (edge.clone(), None)),
+            _ if addresses.0 == 0 || addresses.1 == 0 => None,
+            _ => {
+                let way = if addresses.0 < addresses.1 { &mut nested.up } else { &mut nested.down };
+                way.get_or_insert_with(|| edge.clone());
+                nested.up.clone().zip(nested.down.clone()).map(|(up, down)| (up, Some(down)))
+            }
+        };
+        if let Some((one, other)) = found {
+            nested.said = true;
+            self.nestings.push(Nesting { class: edge.from.class, one, other });
+        }
     }
 }
 
