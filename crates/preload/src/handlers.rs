@@ -15,8 +15,8 @@ use libc::{sigaction as Action, sighandler_t};
 use poundlock_semarray as semarray;
 
 use crate::interrupted::{Change, is_called};
-use crate::{check, mode};
 use crate::real::{self, Real};
+use crate::{check, mode};
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {

@@ -19,7 +19,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use libc::{SA_NODEFER, siginfo_t, sighandler_t, ucontext_t};
+use libc::{SA_NODEFER, sighandler_t, siginfo_t, ucontext_t};
 use poundlock_statfile::writer::Interrupted;
 
 use crate::stat::RECORDER;
@@ -141,7 +141,9 @@ fn set_mask(how: c_int, set: u64) -> u64 {
     let mut before = 0u64;
     // SAFETY: our own variables. Of the C library's internal signals none has a handler that takes a lock of
     // ours; they wait for a moment.
-    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const set, &raw mut before, size_of::<u64>()) };
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const set, &raw mut before, size_of::<u64>())
+    };
     before
 }
 
@@ -326,7 +328,8 @@ fn goes_on(entry: &Entry, sp: usize) -> bool {
     }
     let room = entry.room.load(Relaxed);
     // SAFETY: it can be read, and is a word of the thread's own stack, or of what was one.
-    can_read(room) && unsafe { ptr::with_exposed_provenance::<usize>(room).read_volatile() } == word_for(entered)
+    can_read(room)
+        && unsafe { ptr::with_exposed_provenance::<usize>(room).read_volatile() } == word_for(entered)
 }
 
 /// Whether a word at this address can be read: the kernel says it, asked for something that it refuses in
@@ -336,7 +339,13 @@ fn can_read(address: usize) -> bool {
     let _errno = crate::environment::Errno::keep();
     // SAFETY: changes nothing; an address that cannot be read is an error.
     let result = unsafe {
-        libc::syscall(libc::SYS_rt_sigprocmask, NO_SUCH_WAY, address, ptr::null_mut::<u64>(), size_of::<u64>())
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            NO_SUCH_WAY,
+            address,
+            ptr::null_mut::<u64>(),
+            size_of::<u64>(),
+        )
     };
     // SAFETY: the calling thread's own errno.
     result == -1 && unsafe { *libc::__errno_location() } == libc::EINVAL

@@ -106,7 +106,8 @@ pub(crate) fn next(name: &CStr) -> Option<(*mut c_void, *const c_void)> {
         }
         // SAFETY: what such a symbol names returns the function. (On aarch64 it is told about the processor, if
         // it asks; no allocator does.)
-        let chosen = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> *mut c_void>(function) }();
+        let chosen =
+            unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> *mut c_void>(function) }();
         return Some((chosen, object.cast()));
     }
 }

@@ -45,7 +45,8 @@ pub struct CheckRoom {
 
 impl CheckRoom {
     /// What a checked program gets.
-    pub const DEFAULT: CheckRoom = CheckRoom { edges: 1 << 18, pairs: 1 << 16, log: 1 << 18, lone_signals: false };
+    pub const DEFAULT: CheckRoom =
+        CheckRoom { edges: 1 << 18, pairs: 1 << 16, log: 1 << 18, lone_signals: false };
 }
 
 impl Options {

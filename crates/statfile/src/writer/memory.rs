@@ -42,9 +42,8 @@ fn counts(granule: usize) -> Option<(&'static AtomicU64, u32)> {
 pub(super) fn add(address: u64) {
     if let Some((word, place)) = counts(address as usize >> GRANULE) {
         // One that is full stays so.
-        let _ = word.fetch_update(Relaxed, Relaxed, |all| {
-            (all >> place & 0xff != 0xff).then(|| all + (1 << place))
-        });
+        let _ = word
+            .fetch_update(Relaxed, Relaxed, |all| (all >> place & 0xff != 0xff).then(|| all + (1 << place)));
     }
 }
 

@@ -78,7 +78,6 @@ impl Fork {
 
     /// Before a fork, by the thread with this record.
     pub(in crate::writer) fn prepare(&self, map: Map, record: &'static Record) {
-
         let own = core::ptr::from_ref(record).cast_mut().cast::<u8>();
         let free = self.copies.iter().find(|copy| {
             copy.record.load(Relaxed) == own

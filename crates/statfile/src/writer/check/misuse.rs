@@ -201,7 +201,14 @@ impl<H: Host> Recorder<H> {
 
     /// A thread is about to wait for a condition variable with the mutex `with`, at a place with this stack;
     /// the last wait was with `before`.
-    pub(super) fn other_mutex(&'static self, stay: &Stay<H>, condition: Known, with: u32, before: u32, stack: u32) {
+    pub(super) fn other_mutex(
+        &'static self,
+        stay: &Stay<H>,
+        condition: Known,
+        with: u32,
+        before: u32,
+        stack: u32,
+    ) {
         if before == 0 || before == with || condition.slot.waiters.load(Relaxed) == 0 {
             return;
         }
@@ -209,8 +216,7 @@ impl<H: Host> Recorder<H> {
             .find(|record| ![0, with].contains(&record.checked().wait_with.load(Relaxed)));
         if let Some(other) = other {
             let finding = Finding::about(Wrong::TwoMutexes, condition, stack);
-            let finding =
-                Finding { number: other.checked().wait_with.load(Relaxed).into(), ..finding };
+            let finding = Finding { number: other.checked().wait_with.load(Relaxed).into(), ..finding };
             found(stay.map, stay.record, &beside_the_wait(finding, other));
         }
     }
@@ -412,7 +418,8 @@ impl Judged {
         let slot = (claim != 0).then(|| map.check_lock(claim & INDEX_MASK)).flatten();
         if let Some(slot) = slot {
             let meta = slot.meta.load(Acquire);
-            let named = meta_generation(meta) == claim >> layout::INDEX_BITS && meta_kind(meta) == lock.kind as u8;
+            let named =
+                meta_generation(meta) == claim >> layout::INDEX_BITS && meta_kind(meta) == lock.kind as u8;
             let here = slot.address.load(Relaxed) == lock.address as u64;
             if named && here && meta_state(meta) == DEAD {
                 return Judged::Destroyed(claim, slot.holder.load(Relaxed), slot.waiters.load(Relaxed));

@@ -154,9 +154,8 @@ impl<H: Host> Recorder<H> {
     /// Elsewhere.
     fn outside(&'static self, stay: &Stay<H>, end: &End, class: u32) {
         let known = if ANY.load(Acquire) { place(class, false) } else { None };
-        let taken_within = known.is_some_and(|known| {
-            known.within.load(Relaxed) & !known.outside.load(Relaxed) != 0
-        });
+        let taken_within =
+            known.is_some_and(|known| known.within.load(Relaxed) & !known.outside.load(Relaxed) != 0);
         let thread = serial(stay.record).0;
         let way = hash(u64::from(class) << 32 | u64::from(end.stack)) ^ u64::from(thread) | 1;
         let seen = &WAYS[(way >> 51) as usize];
