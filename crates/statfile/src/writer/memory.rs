@@ -33,7 +33,7 @@ pub(super) fn open() {
 #[inline(always)]
 fn counts(granule: usize) -> Option<(&'static AtomicU64, u32)> {
     let counts = COUNTS.load(Acquire);
-    let (word, place) = (granule / 8 & ((1 << WORDS) - 1), granule as u32 % 8 * 8);
+    let (word, place) = ((granule / 8) & ((1 << WORDS) - 1), granule as u32 % 8 * 8);
     // SAFETY: as many words lie there; never unmapped.
     (!counts.is_null()).then(|| (unsafe { &*counts.add(word) }, place))
 }
