@@ -80,7 +80,8 @@ unsafe fn set(function: &Real, flags: c_int, signal: c_int, handler: sighandler_
     let call: unsafe extern "C" fn(c_int, sighandler_t) -> sighandler_t =
         unsafe { mem::transmute(function.address()) };
     let checked = mode::get().counted() && check::is_on();
-    let Some(change) = checked.then(|| Change::begin(signal, ptr::eq(function, &real::SIGSET))).flatten() else {
+    let Some(change) = checked.then(|| Change::begin(signal, ptr::eq(function, &real::SIGSET))).flatten()
+    else {
         // SAFETY: the caller's.
         return unsafe { call(signal, handler) };
     };
