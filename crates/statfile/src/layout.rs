@@ -1045,7 +1045,8 @@ pub struct LogLock {
     pub address: AtomicU64,
     /// Its class.
     pub class: AtomicU32,
-    _pad: u32,
+    /// [`LOG_WROTE`]: the moment at which it was made.
+    pub made: AtomicU32,
     /// Its place.
     pub place: AtomicU64,
 }
