@@ -400,7 +400,7 @@ impl Live {
     #[must_use]
     pub fn unseen(&self) -> Unseen {
         let lost = |what: Lost| {
-            const { assert!(Lost::Evidence as usize + 1 <= LOST) };
+            const { assert!((Lost::Evidence as usize) < LOST) };
             self.header64(offset_of!(Header, lost) + 8 * what as usize)
         };
         Unseen {
