@@ -286,9 +286,12 @@ fn report(
     let checked = |pid: u32| left.iter().any(|(left, _)| *left == pid);
     let inner =
         found.programs.iter().map(|program| program.pid).find(|&pid| pid == ended.pid).unwrap_or(ended.pid);
+    let unread: Vec<u32> = found.unreadable.values().flatten().copied().collect();
     if !checked(inner) {
         let what = if left.is_empty() { "nothing was checked" } else { "only what it started was checked" };
-        unseen.push(if found.unmeasured.contains(&inner) {
+        unseen.push(if unread.contains(&inner) {
+            format!("{command} left a file that cannot be read: {what}")
+        } else if found.unmeasured.contains(&inner) {
             format!("{command} loaded our library, which could not make its file: {what}")
         } else {
             format!("{command} did not load our library: {what}")
@@ -297,14 +300,12 @@ fn report(
     for pid in found.unmeasured.iter().filter(|&&pid| pid != inner && !checked(pid)) {
         unseen.push(format!("process {pid}: no file could be made for it"));
     }
-    unseen.extend(strangers::remarks(
-        inner,
-        found.programs.iter(),
-        &left,
-        &found.unmeasured,
-        ("checked", "check"),
-    ));
-    unseen.extend(found.unreadable);
+    let unmeasured = [&found.unmeasured[..], &unread].concat();
+    unseen.extend(strangers::remarks(inner, found.programs.iter(), &left, &unmeasured, ("checked", "check")));
+    for (error, pids) in &found.unreadable {
+        let processes = output::counted(pids.len() as u64, "process");
+        unseen.push(format!("{processes} ({}...): the file cannot be read: {error}", pids[0]));
+    }
     for pid in found.running {
         unseen.push(format!("process {pid} ({}) is still running: what it does from now on", name_of(pid)));
     }

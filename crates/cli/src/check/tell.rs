@@ -162,12 +162,14 @@ impl Teller<'_> {
             nodes.map(|id| if same { locks.name(id) } else { locks.class(id) }).collect();
         let round = if names.len() == 2 { "in both orders" } else { "in an order that goes round" };
         let waited = edges.iter().position(|edge| edge.to.held.mode == Mode::Condition);
-        let headline = match waited.map(|n| edges[n].to.held.lock) {
-            Some(condition) => {
-                let name = locks.name(condition);
-                let others: Vec<String> = names.iter().filter(|other| **other != name).cloned().collect();
+        let headline = match waited {
+            // The edge that begins at the condition variable is the next one.
+            Some(n) => {
+                let at = (n + 1) % names.len();
+                let others = [&names[at + 1..], &names[..at]].concat();
                 format!(
-                    "{name} is waited for with {} held, which is needed to signal it: {FOR_EVER}",
+                    "{} is waited for with {} held, which others need to signal it: {FOR_EVER}",
+                    names[at],
                     list(&others)
                 )
             }
