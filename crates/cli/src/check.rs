@@ -63,8 +63,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     suppressions: Vec<PathBuf>,
     /// Write a stanza for each finding, to suppress it: to this file, or behind the report
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    gen_suppressions: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    gen_suppressions: Option<Option<PathBuf>>,
     /// Write the findings to this file rather than to standard error
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -109,7 +109,7 @@ struct Files {
 impl Files {
     /// Before the program has run for an hour is the time to find that one cannot be written.
     fn open(args: &Args) -> Result<Files, Failure> {
-        let stanzas = args.gen_suppressions.as_ref().filter(|path| !path.as_os_str().is_empty());
+        let stanzas = args.gen_suppressions.as_ref().and_then(Option::as_ref);
         let named = [
             ("-o", args.output.as_ref()),
             ("--json", args.json.as_ref()),

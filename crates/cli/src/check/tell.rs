@@ -147,16 +147,18 @@ impl Teller<'_> {
     /// A cycle in the order of locks.
     pub(super) fn cycle(&self, cycle: &Cycle) -> Finding {
         let mut locks = Locks::default();
-        for edge in &cycle.edges {
+        cycle.edges.iter().for_each(|edge| self.add(&mut locks, &edge.from));
+        // It begins with the same lock each time that it is found.
+        let name_of = |edge: &Arc<Edge>| locks.name(edge.from.held.lock);
+        let first = (0..cycle.edges.len()).min_by_key(|&n| name_of(&cycle.edges[n])).unwrap_or(0);
+        let edges: Vec<&Arc<Edge>> = cycle.edges[first..].iter().chain(&cycle.edges[..first]).collect();
+        locks = Locks::default();
+        for edge in &edges {
             self.add(&mut locks, &edge.from);
             self.add(&mut locks, &edge.to);
         }
         tell_apart(&mut locks.locks);
         let same = cycle.evidence == Evidence::SameLocks;
-        // It begins with the same lock each time that it is found.
-        let name_of = |edge: &Arc<Edge>| locks.name(edge.from.held.lock);
-        let first = (0..cycle.edges.len()).min_by_key(|&n| name_of(&cycle.edges[n])).unwrap_or(0);
-        let edges: Vec<&Arc<Edge>> = cycle.edges[first..].iter().chain(&cycle.edges[..first]).collect();
         let nodes = edges.iter().map(|edge| edge.from.held.lock);
         let names: Vec<String> =
             nodes.map(|id| if same { locks.name(id) } else { locks.class(id) }).collect();
