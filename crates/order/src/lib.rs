@@ -18,9 +18,10 @@ mod components;
 mod evidence;
 mod known;
 mod matching;
+mod numbers;
 mod search;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use poundlock_statfile::check::{ClassKey, Edge, LockId, Mode, Serial};
@@ -88,7 +89,8 @@ pub struct Limits {
     pub steps_saved: u64,
     /// Cycles that one new piece of evidence may bring to light.
     pub cycles_an_edge: usize,
-    /// Cycles through several locks of one class, in each set of classes.
+    /// Cycles through several locks of one class that are reported, in each set of classes. Locks of a class among
+    /// which 16 times as many were found are not searched any more.
     pub cycles_a_class: usize,
     /// Sets of other locks that are remembered of one pair of locks.
     pub guards_a_pair: usize,
@@ -99,7 +101,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            steps_an_edge: 256,
+            steps_an_edge: 128,
             steps_saved: 1 << 22,
             cycles_an_edge: 16,
             cycles_a_class: 8,
@@ -133,7 +135,7 @@ pub struct Statistics {
     /// Searches that ended at a limit and are not taken up again: "not searched further".
     pub given_up: u64,
     /// Cycles through several locks of a class that were found and not reported, because they are at the same
-    /// places of the program as one that was, or because there were many.
+    /// places of the program as one that was, or because there were many. There may be more.
     pub alike: u64,
     /// Pieces of evidence for which there was no room.
     pub no_room: u64,
@@ -171,6 +173,7 @@ pub struct Order {
     pending: VecDeque<Task>,
     /// Steps that may be taken at once.
     allowance: u64,
+    threads: HashSet<Serial>,
     places: HashMap<LockId, u64>,
     /// By class: the first edge up in addresses, the first one down, and whether it was said.
     nested: Vec<Nested>,
@@ -186,13 +189,13 @@ struct Nested {
 }
 
 /// Of the steps that were saved up, one search may take so many at once.
-const AT_ONCE: u64 = 1 << 20;
+const AT_ONCE: u64 = 1 << 18;
 
 /// A search that is taken up again may take so many steps, each time twice as many.
-const AGAIN: u64 = 1 << 16;
+const AGAIN: u64 = 1 << 14;
 
-/// How often a search is begun at most: 16 million steps, the last time.
-const TRIES: u32 = 9;
+/// How often a search is begun at most: a million steps, the last time.
+const TRIES: u32 = 7;
 
 impl Order {
     /// Nothing was seen yet.
@@ -222,8 +225,9 @@ impl Order {
         }
         let (from, to) =
             (self.lock(edge.from.held.lock, edge.from.class), self.lock(edge.to.held.lock, edge.to.class));
-        self.tables.locks[from as usize].made = edge.from.made;
-        self.tables.locks[to as usize].made = edge.to.made;
+        self.meet(edge.thread);
+        self.made(from, edge.from.made);
+        self.made(to, edge.to.made);
         let (from_class, to_class) = (self.tables.class_of(from), self.tables.class_of(to));
         if from_class == to_class {
             self.nest(&edge, from_class, addresses);
@@ -234,7 +238,12 @@ impl Order {
         self.statistics.evidence += 1;
         self.allowance = (self.allowance + self.limits.steps_an_edge).min(self.limits.steps_saved);
 
-        let thread = (!self.tables.groups[group as usize].many()).then_some(edge.thread);
+        let many = self.tables.groups[group as usize].many();
+        if many {
+            // Those that the recorder has left out since may be others.
+            self.tables.threads = usize::MAX;
+        }
+        let thread = (!many).then_some(edge.thread);
         let mut tasks = vec![(Of::Locks, group, thread)];
         if class_pair.is_some_and(|pair| self.is_new_to_classes(pair, group, thread)) {
             tasks.push((Of::Classes, group, thread));
@@ -245,9 +254,11 @@ impl Order {
         self.search_all(tasks)
     }
 
-    /// A thread that held nothing took `lock` to write: readers may wait for it.
-    pub fn wrote(&mut self, thread: Serial, lock: LockId, class: ClassKey) -> Vec<Cycle> {
+    /// A thread that held nothing took `lock` to write, which was made at that moment: readers may wait for it.
+    pub fn wrote(&mut self, thread: Serial, lock: LockId, class: ClassKey, made: u64) -> Vec<Cycle> {
         let lock = self.lock(lock, class);
+        self.made(lock, made);
+        self.meet(thread);
         let traffic = &mut self.tables.locks[lock as usize].traffic;
         if traffic.wrote.contains(&(lock, thread)) {
             self.statistics.known += 1;
@@ -276,7 +287,7 @@ impl Order {
         self.places.insert(lock, place);
     }
 
-    /// Takes up searches that ended at a limit, until they have taken this many steps; the last may take up to 16
+    /// Takes up searches that ended at a limit, until they have taken this many steps; the last may take up to a
     /// million more. For moments without work, and at the end.
     pub fn search_more(&mut self, mut steps: u64) -> Vec<Cycle> {
         let mut found = Vec::new();
@@ -308,6 +319,18 @@ impl Order {
         }
     }
 
+    fn meet(&mut self, thread: Serial) {
+        if self.threads.insert(thread) {
+            self.tables.threads = self.tables.threads.saturating_add(1);
+        }
+    }
+
+    /// The moment is 0 where the recorder could not tell any more.
+    fn made(&mut self, lock: u32, moment: u64) {
+        let made = &mut self.tables.locks[lock as usize].made;
+        *made = moment.max(*made);
+    }
+
     fn lock(&mut self, id: LockId, class: ClassKey) -> u32 {
         let (lock, new) = self.tables.lock(id, class);
         if new {
@@ -336,6 +359,7 @@ impl Order {
             to_mode: edge.to.held.mode,
             held: evidence::held(edge),
             passes: vec![edge.clone()],
+            threads: vec![edge.thread],
         };
         let groups = &self.locks.links[pair as usize].groups;
         let mut same = None;
@@ -360,7 +384,7 @@ impl Order {
         for &number in groups {
             let other = &mut self.tables.groups[number as usize];
             if other.same_modes(&group) && !other.many() && within(&group.held, &other.held) {
-                other.passes.retain(|pass| pass.thread != edge.thread);
+                other.forget(edge.thread);
                 if other.passes.is_empty() && same != Some(number) {
                     empty.push(number);
                 }
@@ -374,7 +398,7 @@ impl Order {
             links.into_iter().flatten().for_each(|link| link.groups.retain(|&other| other != number));
         }
         if let Some(number) = same {
-            self.tables.groups[number as usize].passes.push(edge.clone());
+            self.tables.groups[number as usize].push(edge.clone());
             return Some(number);
         }
         let number = self.tables.groups.len() as u32;
@@ -382,9 +406,8 @@ impl Order {
         if let Some(pair) = class_pair {
             self.classes.links[pair as usize].groups.push(number);
         }
-        self.tables
-            .guards
-            .extend(group.held.iter().map(|held| held.lock).filter(|&lock| lock != edge.from.held.lock));
+        let guards = group.held.iter().map(|held| held.lock).filter(|&lock| lock != edge.from.held.lock);
+        self.tables.guards.extend(guards.map(|lock| (lock, ())));
         let class = self.tables.class_of(to);
         for traffic in [&mut self.tables.locks[to as usize].traffic, &mut self.tables.classes[class as usize]]
         {

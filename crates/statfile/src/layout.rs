@@ -810,8 +810,18 @@ pub struct Checked {
     pub wait_join: AtomicU64,
     /// The present thread, as a `pthread_t`.
     pub thread: AtomicU64,
-    /// For what is found about signal handlers.
-    pub signals: [AtomicU64; 8],
+    /// How many of the held locks have [`ON_STACK`].
+    pub on_stack: AtomicU32,
+    /// Of the wait for a condition variable that the record shows: the word of the mutex,
+    pub wait_with: AtomicU32,
+    /// and how often others had been woken when it began.
+    pub wait_woken: AtomicU32,
+    _misuse: u32,
+    /// A hash of the locks that the thread has had, where that is asked for.
+    pub had: [AtomicU64; 4],
+    /// The address of the lock of which was last told that it is none.
+    pub told: AtomicU64,
+    _room: AtomicU64,
     /// The list of held locks, as long as it is short.
     pub held: [Held; SHORT_LIST],
 }
@@ -842,6 +852,8 @@ pub struct Held {
 
 /// In [`Held::how`]: it was taken by a try.
 pub const TRIED: u32 = 1 << 8;
+/// In [`Held::how`]: it lies in a frame of the thread's own stack, as far as the stack pointer tells.
+pub const ON_STACK: u32 = 1 << 9;
 /// In [`Held::how`]: one more hold of the same lock by the same thread.
 pub const DEPTH: u32 = 1 << 16;
 
@@ -1033,7 +1045,8 @@ pub struct LogLock {
     pub address: AtomicU64,
     /// Its class.
     pub class: AtomicU32,
-    _pad: u32,
+    /// [`LOG_WROTE`]: the moment at which it was made.
+    pub made: AtomicU32,
     /// Its place.
     pub place: AtomicU64,
 }
@@ -1115,7 +1128,7 @@ const _: () = {
     assert!(size_of::<CheckSlot>() == 32 && size_of::<EdgeSlot>() == 32 && size_of::<PairSlot>() == 32);
     assert!(size_of::<LogSlot>() == 128 && size_of::<LogEdge>() == 128);
     assert!(size_of::<LogLock>() == 128 && size_of::<LogMisuse>() == 128);
-    assert!(WINDOW * size_of::<EdgeSlot>() <= PAGE as usize && PAGE as usize % (WINDOW * 32) == 0);
+    assert!(WINDOW * size_of::<EdgeSlot>() <= PAGE as usize && (PAGE as usize).is_multiple_of(WINDOW * 32));
     // NULL-CHUNK: magic and version end before the tag of the first entry that page 0 would hold.
     assert!(VERSION_OFFSET as usize + 4 <= offset_of!(Entry, tag));
 };

@@ -193,9 +193,9 @@ impl Process {
         match event {
             Event::Edge(edge) => self.edge(edge, now, symbols, collector),
             Event::Died(lock) => self.order.died(lock, moment),
-            Event::Wrote { thread, lock, class } => {
+            Event::Wrote { thread, lock, class, made } => {
                 let class = self.class(class, symbols);
-                let cycles = self.order.wrote(thread, lock, class);
+                let cycles = self.order.wrote(thread, lock, class, made);
                 self.cycles(&cycles, now, symbols, collector);
             }
             Event::Placed { lock, place } => self.order.placed(lock, place),

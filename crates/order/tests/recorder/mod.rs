@@ -7,6 +7,8 @@ use poundlock_order::{Cycle, Order};
 use poundlock_statfile::check::{ClassKey, Edge, End, Held, LockId, Mode, Serial};
 
 /// Something that a thread does with a lock. Each is at a moment: its place in the trace.
+// Each test program has a copy of this module, and not every one uses all of it.
+#[allow(dead_code)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     Make(LockId, ClassKey),
@@ -63,7 +65,10 @@ impl Recorder {
                 if !tries {
                     self.edges(thread, &holds, to);
                     if holds.is_empty() && mode == Mode::Exclusive {
-                        let found = self.order.wrote(thread, lock, self.classes[&lock].0);
+                        let found = {
+                            let (class, made) = self.classes[&lock];
+                            self.order.wrote(thread, lock, class, made)
+                        };
                         self.found.extend(found);
                     }
                 }
