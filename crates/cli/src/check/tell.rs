@@ -389,6 +389,8 @@ impl Teller<'_> {
         let (headline, here, there) = in_words(*what, &name, *number, mutex);
         let this = self.thread(misuse.thread);
         let same_thread = misuse.other_thread.is_none_or(|other| other == misuse.thread);
+        let is_past = ["took ", "held ", "had "].iter().any(|verb| there.starts_with(verb));
+        let there = if same_thread && is_past { format!("and {there}") } else { there };
         let other = match misuse.other_thread.map(|serial| self.thread(serial)) {
             // It was one of the parent's, whose threads are not known here.
             _ if *what == Wrong::ForkHeld => None,
