@@ -153,13 +153,21 @@ impl Preset for Options {
             ]);
         }
         let headings = [
-            "program", "as it is", "under run", "under check", "times the time", "spread", "target", "under helgrind",
+            "program",
+            "as it is",
+            "under run",
+            "under check",
+            "times the time",
+            "spread",
+            "target",
+            "under helgrind",
             "times the time",
         ];
         let mut table = Table::new("Programs", 1, &headings);
         for [what] in rows.values("programs", ["what"]) {
             let what = what.as_str().unwrap_or_default();
-            let figure = |who: &str, figure: &str| find("programs", who, what).and_then(|row| row.get(figure));
+            let figure =
+                |who: &str, figure: &str| find("programs", who, what).and_then(|row| row.get(figure));
             let ms = |who: &str| match figure(who, "ms") {
                 None if who == "helgrind" && find("programs", who, what).is_some() => {
                     format!("not within {} s", self.helgrind_limit)

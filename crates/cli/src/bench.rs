@@ -9,8 +9,8 @@ use poundlock_bench::grid::result::Directory;
 use poundlock_bench::plan::{self, Preset};
 use poundlock_bench::report::{self, Report};
 use poundlock_bench::{
-    Context, Error, check, figures, floor, grid, handover, misc, page, programs, rwlock, sem, spin, startup, stat,
-    uncontended, worker,
+    Context, Error, check, figures, floor, grid, handover, misc, page, programs, rwlock, sem, spin, startup,
+    stat, uncontended, worker,
 };
 use serde::Serialize;
 

@@ -38,7 +38,8 @@ const MEMCACHED: Known =
     Known { name: "memcached", needs: &["memcached"], package: "memcached", prepare: memcached };
 
 const XZ: Known = Known { name: "xz", needs: &["xz"], package: "xz-utils", prepare: xz };
-const JAVAC: Known = Known { name: "javac", needs: &["javac"], package: "default-jdk-headless", prepare: javac };
+const JAVAC: Known =
+    Known { name: "javac", needs: &["javac"], package: "default-jdk-headless", prepare: javac };
 
 pub(super) const ALL: &[Known] = &[
     XZ,

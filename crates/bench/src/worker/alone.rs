@@ -214,11 +214,7 @@ fn timed(
         _ => {}
     }
     match what {
-        Operation::LockUnlock
-        | Operation::Nested
-        | Operation::Slept
-        | Operation::Again
-        | Operation::Read => {
+        Operation::LockUnlock | Operation::Nested | Operation::Slept | Operation::Again | Operation::Read => {
             Ok(timer_of(move |(): &mut ()| lock(), move |()| unlock()))
         }
         Operation::Trylock => Ok(timer_of(move |(): &mut ()| trylock(), move |()| unlock())),

@@ -162,9 +162,18 @@ pub(super) const PAGES: &[Page] = &[
                 "poundlock check --gen-suppressions -o report -- server",
                 "The same, with what to put into a file of suppressions",
             ),
-            ("poundlock check --sarif check.sarif -- ./tests", "For a code host; run it at the root of the sources"),
-            ("poundlock check --on-deadlock end -- ./tests", "End a program whose threads wait for each other"),
-            ("poundlock check --held-over 100 -- server", "Also tell of locks that are held for 0.1 s or more"),
+            (
+                "poundlock check --sarif check.sarif -- ./tests",
+                "For a code host; run it at the root of the sources",
+            ),
+            (
+                "poundlock check --on-deadlock end -- ./tests",
+                "End a program whose threads wait for each other",
+            ),
+            (
+                "poundlock check --held-over 100 -- server",
+                "Also tell of locks that are held for 0.1 s or more",
+            ),
         ],
         sections: &[
             (
@@ -180,7 +189,9 @@ pub(super) const PAGES: &[Page] = &[
                     Tagged("at:TEXT", "A frame as it is printed."),
                     Tagged("...", "Any frames, or none."),
                     Tagged("--", "The next stack."),
-                    Text("`*` stands for any letters, `?` for one. A line that begins with `#` is a comment."),
+                    Text(
+                        "`*` stands for any letters, `?` for one. A line that begins with `#` is a comment.",
+                    ),
                 ],
             ),
             (
@@ -316,7 +327,10 @@ pub(super) const PAGES: &[Page] = &[
         "poundlock bench start-up",
         &[("poundlock bench start-up --program /bin/ls", "Of another program")],
     ),
-    brief("poundlock bench check", &[("poundlock bench check --helgrind 0", "Without helgrind, in less time")]),
+    brief(
+        "poundlock bench check",
+        &[("poundlock bench check --helgrind 0", "Without helgrind, in less time")],
+    ),
     brief("poundlock bench stat", &[("poundlock bench stat --rounds 3 --waits 1000", "In less time")]),
     brief(
         "poundlock bench programs",

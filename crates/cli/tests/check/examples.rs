@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Example, directory, frames};
-use crate::support::{need, poundlock, run_limited, stdout, LIMIT};
+use crate::support::{LIMIT, need, poundlock, run_limited, stdout};
 
 /// What can be found, each with an example of its name.
 pub(super) const KINDS: [&str; 21] = [
@@ -44,13 +44,21 @@ fn finds(name: &str, options: &[&str]) {
     let kind = kind_of(name);
     let checked = example.check(options);
     // The lines that lead to a deadlock may be seen to be in the wrong order before it is there.
-    let findings: Vec<_> = checked.findings().iter().filter(|finding| kind != "deadlock" || finding["kind"] != "order").collect();
+    let findings: Vec<_> = checked
+        .findings()
+        .iter()
+        .filter(|finding| kind != "deadlock" || finding["kind"] != "order")
+        .collect();
     let kinds: Vec<_> = findings.iter().map(|finding| &finding["kind"]).collect();
     assert_eq!(kinds, [kind], "{name} {options:?}\n{}\n{:#}", checked.report, checked.json);
     let (frames, named) = (frames(findings[0]), example.named());
     assert!(!named.is_empty(), "{name} marks no line");
     for line in &named {
-        assert!(frames.iter().any(|frame| frame.ends_with(line.as_str())), "{name} {options:?}: {line} not in {frames:?}\n{}", checked.report);
+        assert!(
+            frames.iter().any(|frame| frame.ends_with(line.as_str())),
+            "{name} {options:?}: {line} not in {frames:?}\n{}",
+            checked.report
+        );
         assert!(checked.report.contains(line.as_str()), "{name} {options:?}: {line}\n{}", checked.report);
     }
     assert!(checked.report.contains(kind), "{}", checked.report);
@@ -67,7 +75,8 @@ fn is_silent(name: &str, options: &[&str]) {
 }
 
 /// On the program's own locks, and on ours.
-const LOCKS: [&[&str]; 4] = [&[], &["--lock", "poundlock"], &["--lock", "any-negative"], &["--lock", "handoff"]];
+const LOCKS: [&[&str]; 4] =
+    [&[], &["--lock", "poundlock"], &["--lock", "any-negative"], &["--lock", "handoff"]];
 
 #[track_caller]
 fn pair(name: &str) {
@@ -83,7 +92,6 @@ fn twin(name: &str) {
         is_silent(&format!("{name}-ok"), locks);
     }
 }
-
 
 mod pairs {
     use super::pair;
@@ -175,21 +183,30 @@ fn what_is_to_be_asked_for() {
 /// No example is left out, every kind of finding has one and can be asked for, and the page has it.
 #[test]
 fn every_example_is_run() {
-    let mut listed: BTreeSet<String> = pairs::NAMES.iter().flat_map(|name| [(*name).to_owned(), format!("{name}-ok")]).collect();
+    let mut listed: BTreeSet<String> =
+        pairs::NAMES.iter().flat_map(|name| [(*name).to_owned(), format!("{name}-ok")]).collect();
     listed.extend(["order-cxx", "order-cxx-ok", "order-alone-ok"].map(str::to_owned));
     let there: BTreeSet<String> = std::fs::read_dir(directory())
         .expect("a directory")
-        .map(|entry| entry.expect("an entry").path().file_stem().expect("a name").to_string_lossy().into_owned())
+        .map(|entry| {
+            entry.expect("an entry").path().file_stem().expect("a name").to_string_lossy().into_owned()
+        })
         .collect();
     assert_eq!(there, listed);
     let page = std::fs::read_to_string(directory().join("../../docs/CHECKING.md")).expect("the page");
     let help = stdout(&run_limited(poundlock().args(["check", "--help"]), LIMIT));
     for kind in KINDS {
         assert!(there.contains(kind), "no example of {kind}");
-        assert!(page.lines().any(|line| line.starts_with('#') && line.ends_with(&format!("`{kind}`"))), "docs/CHECKING.md has no heading `{kind}`");
+        assert!(
+            page.lines().any(|line| line.starts_with('#') && line.ends_with(&format!("`{kind}`"))),
+            "docs/CHECKING.md has no heading `{kind}`"
+        );
         assert!(help.contains(kind), "{help}");
     }
     for name in &there {
-        assert!(page.contains(&format!("`{name}.")) || name.ends_with("-ok"), "docs/CHECKING.md does not name {name}");
+        assert!(
+            page.contains(&format!("`{name}.")) || name.ends_with("-ok"),
+            "docs/CHECKING.md does not name {name}"
+        );
     }
 }

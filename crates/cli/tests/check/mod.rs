@@ -47,7 +47,10 @@ impl Example {
         let line = text.lines().find_map(|line| line.strip_prefix(" * c"));
         let line = line.unwrap_or_else(|| panic!("{file} does not say how it is run"));
         let (compile, run) = line.split_once(" && poundlock check ").expect("two commands");
-        assert_eq!(compile.trim_start_matches('c').trim_start_matches("++"), format!(" -g -pthread {file} -o {name}"));
+        assert_eq!(
+            compile.trim_start_matches('c').trim_start_matches("++"),
+            format!(" -g -pthread {file} -o {name}")
+        );
         let options = run.strip_suffix(&format!("-- ./{name}")).expect("the program comes last");
         let options = options.split_whitespace().map(str::to_owned).collect();
         let program = scratch().join(name);

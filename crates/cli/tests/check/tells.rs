@@ -115,7 +115,10 @@ fn sarif_has_rules_places_and_stacks() {
     let checked = run(&program, &["--sarif", sarif.to_str().expect("UTF-8")]);
     let document = parsed(&sarif);
     assert_eq!(document["version"], "2.1.0");
-    assert!(text(&document["$schema"]).contains("sarif-2.1.0") || text(&document["$schema"]).contains("sarif-schema-2.1.0"));
+    assert!(
+        text(&document["$schema"]).contains("sarif-2.1.0")
+            || text(&document["$schema"]).contains("sarif-schema-2.1.0")
+    );
     let [run] = list(&document, "runs") else { panic!("{document:#}") };
     let driver = &run["tool"]["driver"];
     assert_eq!(driver["name"], "poundlock check");
@@ -132,7 +135,8 @@ fn sarif_has_rules_places_and_stacks() {
         assert!(!text(&result["message"]["text"]).is_empty());
         let place = |location: &Value| {
             let place = &location["physicalLocation"];
-            let file = Path::new(text(&place["artifactLocation"]["uri"])).file_name().map(OsStr::to_os_string);
+            let file =
+                Path::new(text(&place["artifactLocation"]["uri"])).file_name().map(OsStr::to_os_string);
             (file, place["region"]["startLine"].as_u64())
         };
         let mut places: Vec<_> = list(result, "locations").iter().map(place).collect();
@@ -169,7 +173,9 @@ fn suppressions_are_printed_and_taken() {
         inside &= line.trim() != "}";
     }
     let of = |kind: &str| -> String {
-        let matching = stanzas.iter().filter(|stanza| stanza.lines().any(|line| line.trim() == kind || line.trim() == format!("kind: {kind}")));
+        let matching = stanzas.iter().filter(|stanza| {
+            stanza.lines().any(|line| line.trim() == kind || line.trim() == format!("kind: {kind}"))
+        });
         let mut matching: Vec<&String> = matching.collect();
         matching.dedup();
         let [stanza] = matching[..] else { panic!("{kind}: {stanzas:#?}\n{}", generated.report) };
@@ -216,7 +222,10 @@ fn the_report_goes_to_a_file() {
     expect_status(&output, 3);
     assert_eq!(stderr(&output), "");
     let report = std::fs::read_to_string(&file).expect("the report");
-    assert!(report.contains("order") && report.contains(&format!("program.c:{}", line_of("/* FREE */"))), "{report}");
+    assert!(
+        report.contains("order") && report.contains(&format!("program.c:{}", line_of("/* FREE */"))),
+        "{report}"
+    );
     assert!(!report.contains('\x1b'), "{report}");
 }
 

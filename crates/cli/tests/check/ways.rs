@@ -7,7 +7,9 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use super::{Checked, Example, checked, frames, text};
-use crate::support::{LIMIT, await_sleep, compile_c, expect_status, list, parsed, poundlock, scratch, start, stderr};
+use crate::support::{
+    LIMIT, await_sleep, compile_c, expect_status, list, parsed, poundlock, scratch, start, stderr,
+};
 
 /// Takes two locks in both orders, one after the other, in two threads; or in one, so that nothing is wrong.
 const ORDERS: &str = r#"
@@ -302,7 +304,8 @@ fn deadlocks_of_every_size_and_sort_are_told() {
         let at = |mark: &str| {
             let line = RINGS.lines().position(|line| line.contains(mark)).expect("marked");
             let mut lines = RINGS.lines().zip(1..).filter(|(line, _)| line.contains(mark));
-            let line = if sort == "writers" { lines.next_back() } else { lines.next() }.map_or(line, |(_, at)| at);
+            let line =
+                if sort == "writers" { lines.next_back() } else { lines.next() }.map_or(line, |(_, at)| at);
             format!("program.c:{line})")
         };
         for mark in ["/* HELD */", "/* WANTED */"] {
@@ -412,7 +415,8 @@ fn many_threads_and_many_locks() {
 /// What cannot be helped is not started, as under the other commands.
 #[test]
 fn a_program_that_cannot_be_helped_is_not_started() {
-    let program = compile_c("#include <stdio.h>\nint main(void) { puts(\"ran\"); return 0; }\n", &["-static"]);
+    let program =
+        compile_c("#include <stdio.h>\nint main(void) { puts(\"ran\"); return 0; }\n", &["-static"]);
     let mut cmd = poundlock();
     cmd.args(["check", "--"]).arg(&program).stdin(Stdio::null());
     let output = crate::support::run_limited(&mut cmd, LIMIT);
