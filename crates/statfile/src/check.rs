@@ -35,6 +35,19 @@ pub enum Mode {
     Condition = 3,
 }
 
+impl Mode {
+    /// The mode that is stored as `byte`; an unknown byte reads as exclusive.
+    #[must_use]
+    pub const fn from_byte(byte: u8) -> Mode {
+        match byte {
+            1 => Mode::Read,
+            2 => Mode::FairRead,
+            3 => Mode::Condition,
+            _ => Mode::Exclusive,
+        }
+    }
+}
+
 /// A lock that a thread held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Held {
@@ -158,4 +171,32 @@ pub enum Wrong {
     Reread = 16,
     /// A hold that the command asked about is over: `number` is its sequence number.
     LetGo = 17,
+}
+
+impl Wrong {
+    const ALL: [Wrong; 17] = [
+        Wrong::Relock,
+        Wrong::UnlockOther,
+        Wrong::UnlockFree,
+        Wrong::DestroyHeld,
+        Wrong::DestroyWaited,
+        Wrong::FreeHeld,
+        Wrong::FrameGone,
+        Wrong::Uninitialised,
+        Wrong::Destroyed,
+        Wrong::Copied,
+        Wrong::ExitHeld,
+        Wrong::ForkHeld,
+        Wrong::TwoMutexes,
+        Wrong::LoneSignal,
+        Wrong::Handler,
+        Wrong::Reread,
+        Wrong::LetGo,
+    ];
+
+    /// What is stored as `byte`.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<Wrong> {
+        Wrong::ALL.into_iter().find(|wrong| *wrong as u8 == byte)
+    }
 }

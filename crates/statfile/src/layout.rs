@@ -9,9 +9,15 @@
 //! stack index   u32        x stack_index_size                  stack numbers, open addressing
 //! modules       ModuleSlot x module_capacity                   512 bytes each
 //! arrays        ArraySlot  x array_capacity                    128 bytes each, open addressing by id
+//! seen edges    EdgeSlot   x edge_capacity                     32 bytes each  } of a process
+//! seen pairs    PairSlot   x pair_capacity                     32 bytes each  } under check
+//! log           LogSlot    x log_capacity                      128 bytes each } only
 //! arena         pages, handed out in order: thread records, directories, chunks of entries, runs of cells
-//!               and of blocks, events
+//!               and of blocks, events, long lists of held locks
 //! ```
+//!
+//! In a process under check the slots of the lock table are [`CheckSlot`]s, of 32 bytes, and there are no
+//! figures: no entries, cells or holds. What a thread record has instead is in [`Checked`].
 //!
 //! All integers are in the byte order of the machine. Where a region lies is in the header; a hole in the
 //! sparse file reads as zero, and zero bytes are a valid empty state of everything.
@@ -73,6 +79,28 @@
 //!   so.
 //! * APPEND. `next_lock`, `next_stack`, `next_module` and `arena_next` only grow. A slot below them may still
 //!   be unfinished: its state says so.
+//!
+//! # Invariants under check
+//!
+//! * ONE-LIFE. A word names one lock, from its creation to its destruction, and no other ever: a slot goes from
+//!   LIVE to DEAD once a generation, and is used up after its last generation. So an edge that has a lock's
+//!   word is about that lock.
+//! * HELD-LIST. A thread's list of held locks is written by that thread alone, but for `watch`, which the
+//!   command writes. An entry is there from after the acquisition to before the release. It counts only as
+//!   long as the lock's `holder` is that thread: who unlocks what another one holds clears `holder`, and the
+//!   other one drops the entry when it next looks. A reader's entry counts as long as it is there.
+//! * HOLDER. `holder` is written by who has the lock, after its acquisition and before its release, so readers
+//!   and the writer never write at the same time, if the program does what it should. If it does not, the word
+//!   may be wrong, and a finding has said why.
+//! * EDGES. An [`EdgeSlot`] or [`PairSlot`] is claimed by a compare-and-swap of its key, from 0 or from that of
+//!   a lock that is dead. The thread that claims it, or one of its places for threads, logs what it has seen;
+//!   everyone else finds it there. So an edge is logged once for each of the first threads that take it; if two
+//!   threads claim two slots for one edge, one of which another lock's death has freed meanwhile, it is logged
+//!   twice, which is no harm. A key is a hash of 64 bits: that two of a million edges have one, so that
+//!   the later is taken for seen, has a probability of 10^-7.
+//! * LOG. Event `n` lies in slot `n % log_capacity`, and is whole once `ready` says `n`. Numbers below
+//!   `next_event` are given out; a slot is given out again only once the command has `consumed` what it had.
+//!   Without a command that consumes, the log ends when it is full: what comes then is counted in `lost`.
 
 use core::cell::UnsafeCell;
 use core::mem::{offset_of, size_of};
@@ -81,7 +109,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// The first eight bytes of a file.
 pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
 /// The version of this layout, at offset 8.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Where the version is.
 pub const VERSION_OFFSET: u64 = 8;
 /// The unit of allocation in the file.
@@ -302,6 +330,33 @@ pub struct Header {
     pub exe_len: AtomicU32,
     /// 1 once the file system or the memory has had no more for us: nothing is asked for again.
     pub exhausted: AtomicU32,
+    /// Of a process under check; else 0, as all up to `lost`.
+    pub check: AtomicU32,
+    /// The serial of the next thread.
+    pub next_serial: AtomicU32,
+    /// Serials below this are of threads of the parent of a forked child.
+    pub first_serial: AtomicU32,
+    /// Slots for seen edges; a power of two.
+    pub edge_capacity: AtomicU32,
+    /// Slots for seen pairs; a power of two.
+    pub pair_capacity: AtomicU32,
+    /// Slots of the log; a power of two.
+    pub log_capacity: AtomicU32,
+    /// Offset of the seen edges.
+    pub edge_offset: AtomicU64,
+    /// Offset of the seen pairs.
+    pub pair_offset: AtomicU64,
+    /// Offset of the log.
+    pub log_offset: AtomicU64,
+    /// The number of the next event.
+    pub next_event: AtomicU64,
+    /// Events below this number have been read. Written by the command.
+    pub consumed: AtomicU64,
+    /// How many locks have died that were part of a logged edge.
+    pub deaths: AtomicU32,
+    _check: u32,
+    /// What found no room, by [`Lost`].
+    pub lost: [AtomicU64; LOST],
     /// The lock that the process runs on.
     pub lock_name: Bytes<64>,
     /// The readers-writer lock.
@@ -309,7 +364,7 @@ pub struct Header {
     /// The program.
     pub exe: Bytes<1024>,
     /// Room for the scan of the memory map, so that it needs no stack; of no interest to the reader.
-    pub scan_buffer: Bytes<2560>,
+    pub scan_buffer: Bytes<2432>,
     /// One bit for each page of the regions before the arena: set once the page is known to have memory.
     pub backed: [AtomicU64; BACKED_PAGES / 64],
 }
@@ -579,8 +634,19 @@ pub struct Record {
     pub overflow: Entry,
     /// Their timed holds.
     pub overflow_holds: Holds,
-    /// Chunk pages, while `directory_len` is no more than this.
+    /// Chunk pages, while `directory_len` is no more than this. Under check [`Checked`], and `directory_len`
+    /// is 0, so that nothing looks for an entry.
     pub small_directory: [AtomicU32; SMALL_DIRECTORY],
+}
+
+impl Record {
+    /// What the record has under check.
+    #[inline(always)]
+    #[must_use]
+    pub fn checked(&self) -> &Checked {
+        // SAFETY: as large and as aligned as asserted below, and all of it atomics, which any bytes are.
+        unsafe { &*self.small_directory.as_ptr().cast() }
+    }
 }
 
 /// Cells or blocks of a record: which are in use, and where the next one will be.
@@ -720,6 +786,301 @@ pub const fn bucket(ns: u64) -> usize {
     (ns | 1).ilog2() as usize
 }
 
+/// What a thread record has under check.
+#[repr(C, align(64))]
+pub struct Checked {
+    /// The number of the present thread among all of the process; never used again.
+    pub serial: AtomicU32,
+    /// Entries of the list of held locks that may be in use: those from here on are free.
+    pub held_len: AtomicU32,
+    /// How many of them are.
+    pub held_count: AtomicU32,
+    /// Room in the list.
+    pub held_capacity: AtomicU32,
+    /// Where it lies in the file; 0: it is `held`.
+    pub held_offset: AtomicU64,
+    /// The number of the last hold.
+    pub sequence: AtomicU32,
+    /// The stack of the wait that the record shows,
+    pub wait_stack: AtomicU32,
+    /// what it asks for, a [`Mode`](crate::check::Mode),
+    pub wait_mode: AtomicU32,
+    _pad: u32,
+    /// and the thread whose end it waits for, as a `pthread_t`; 0 if it waits for none.
+    pub wait_join: AtomicU64,
+    /// The present thread, as a `pthread_t`.
+    pub thread: AtomicU64,
+    /// For what is found about signal handlers.
+    pub signals: [AtomicU64; 8],
+    /// The list of held locks, as long as it is short.
+    pub held: [Held; SHORT_LIST],
+}
+
+/// Entries of a short list of held locks.
+pub const SHORT_LIST: usize = 64;
+
+/// A lock that a thread holds.
+#[repr(C, align(32))]
+#[derive(Debug, Default)]
+pub struct Held {
+    /// Which; 0 in a free entry.
+    pub word: AtomicU32,
+    /// How: the low byte is a [`Mode`](crate::check::Mode), [`TRIED`] may be set, and from [`DEPTH`] on how
+    /// often, less 1.
+    pub how: AtomicU32,
+    /// The stack of the acquisition.
+    pub stack: AtomicU32,
+    /// The lock's class.
+    pub class: AtomicU32,
+    /// Where it is.
+    pub address: AtomicU64,
+    /// The number of this hold, among the thread's.
+    pub sequence: AtomicU32,
+    /// The command wants to be told when the hold with this number is over.
+    pub watch: AtomicU32,
+}
+
+/// In [`Held::how`]: it was taken by a try.
+pub const TRIED: u32 = 1 << 8;
+/// In [`Held::how`]: one more hold of the same lock by the same thread.
+pub const DEPTH: u32 = 1 << 16;
+
+/// A lock's place in the lock table of a process under check.
+#[repr(C, align(32))]
+#[derive(Debug, Default)]
+pub struct CheckSlot {
+    /// State, kind and generation: see [`meta`]; and [`IN_EDGE`].
+    pub meta: AtomicU64,
+    /// The lock; of a readers-writer lock that of its writers.
+    pub address: AtomicU64,
+    /// The stack that initialised it; 0 if unknown.
+    pub stack: AtomicU32,
+    /// LIVE: the moment at which it was made. DEAD: the next slot on the free list.
+    pub made: AtomicU32,
+    /// The serial of the thread that holds it, or [`READERS`] and how many; 0 if nobody does. Of a condition
+    /// variable the word of the mutex of its last wait.
+    pub holder: AtomicU32,
+    /// How many wait for it.
+    pub waiters: AtomicU32,
+}
+
+/// In [`CheckSlot::meta`]: the lock is part of an edge in the log.
+pub const IN_EDGE: u64 = 1 << 16;
+/// In [`CheckSlot::holder`]: readers hold it, as many as the other bits say.
+pub const READERS: u32 = 1 << 31;
+
+/// Where the slot of this index lies in a table of [`CheckSlot`]s. Neighbours, which a program often made for
+/// several threads at once, do not share a cache line.
+#[inline(always)]
+#[must_use]
+pub const fn check_slot(index: u32) -> u64 {
+    const PER_PAGE: u32 = (PAGE / size_of::<CheckSlot>() as u64) as u32;
+    let within = index % PER_PAGE;
+    let place = (within << 1 | within >> (PER_PAGE.ilog2() - 1)) % PER_PAGE;
+    (index - within + place) as u64 * size_of::<CheckSlot>() as u64
+}
+
+/// An order of two locks that has been seen.
+#[repr(C, align(32))]
+#[derive(Debug, Default)]
+pub struct EdgeSlot {
+    /// A hash of both locks, how they were held or asked for, and what else was held; 0 in a free slot.
+    pub key: AtomicU64,
+    /// The lock that was held,
+    pub from: AtomicU32,
+    /// and the other one.
+    pub to: AtomicU32,
+    /// The serials of the first threads that did it; once the last is there, it was many.
+    pub threads: [AtomicU32; 4],
+}
+
+/// An order of two classes, with classes of guards, of which there is evidence in the log; or a place at which
+/// misuse was found.
+#[repr(C, align(32))]
+#[derive(Debug, Default)]
+pub struct PairSlot {
+    /// A hash of it; 0 in a free slot.
+    pub key: AtomicU64,
+    /// The class of the lock that was held,
+    pub from: AtomicU32,
+    /// and of the other one.
+    pub to: AtomicU32,
+    /// How many edges are evidence of it.
+    pub count: AtomicU32,
+    /// Once so many locks have died ([`Header::deaths`]), there is room for evidence about those that live.
+    pub renewed_at: AtomicU32,
+    /// As in an [`EdgeSlot`].
+    pub threads: [AtomicU32; 2],
+}
+
+/// So many edges between instances of two classes are logged at first,
+pub const EVIDENCE: u32 = 64;
+/// or of one class. Half as many more each time that the number of locks that have died has doubled.
+pub const EVIDENCE_WITHIN: u32 = 1 << 16;
+/// Slots that are looked at for one edge or pair, in one page.
+pub const WINDOW: usize = 16;
+
+/// The first words of every event in the log.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct LogHead {
+    /// The number of the event plus one, its low half, once all of it is there.
+    pub ready: AtomicU32,
+    /// [`LOG_EDGE`] or one of the others.
+    pub kind: AtomicU32,
+    /// The thread's serial
+    pub thread: AtomicU32,
+    /// and id.
+    pub tid: AtomicU32,
+}
+
+/// [`LogHead::kind`] of a [`LogEdge`].
+pub const LOG_EDGE: u32 = 1;
+/// [`LogHead::kind`] of a [`LogLock`]: it is no more, and was part of an edge.
+pub const LOG_DIED: u32 = 2;
+/// [`LogHead::kind`] of a [`LogMisuse`].
+pub const LOG_MISUSE: u32 = 3;
+/// [`LogHead::kind`] of a [`LogLock`]: a thread that held nothing wrote under it.
+pub const LOG_WROTE: u32 = 4;
+/// [`LogHead::kind`] of a [`LogLock`]: the program has told its place.
+pub const LOG_PLACED: u32 = 5;
+
+/// An event, whatever it is.
+#[repr(C, align(128))]
+#[derive(Debug, Default)]
+pub struct LogSlot {
+    /// What it is.
+    pub head: LogHead,
+    /// See [`LogEdge`], [`LogLock`], [`LogMisuse`].
+    pub words: [AtomicU32; 28],
+}
+
+impl LogSlot {
+    /// As an edge.
+    #[must_use]
+    pub fn edge(&self) -> &LogEdge {
+        // SAFETY: as large, as aligned, and all of it atomics, which any bytes are; so below.
+        unsafe { &*core::ptr::from_ref(self).cast() }
+    }
+
+    /// As one about a lock.
+    #[must_use]
+    pub fn lock(&self) -> &LogLock {
+        // SAFETY: as above.
+        unsafe { &*core::ptr::from_ref(self).cast() }
+    }
+
+    /// As one of misuse.
+    #[must_use]
+    pub fn misuse(&self) -> &LogMisuse {
+        // SAFETY: as above.
+        unsafe { &*core::ptr::from_ref(self).cast() }
+    }
+}
+
+/// A lock at one end of a [`LogEdge`].
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct LogEnd {
+    /// The lock's word,
+    pub lock: AtomicU32,
+    /// its class,
+    pub class: AtomicU32,
+    /// the stack that took it,
+    pub stack: AtomicU32,
+    /// the moment at which it was made,
+    pub made: AtomicU32,
+    /// and where it is.
+    pub address: AtomicU64,
+}
+
+/// A lock was asked for while others were held.
+#[repr(C, align(128))]
+#[derive(Debug, Default)]
+pub struct LogEdge {
+    /// [`LOG_EDGE`].
+    pub head: LogHead,
+    /// What was held,
+    pub from: LogEnd,
+    /// and asked for.
+    pub to: LogEnd,
+    /// Bytes: the mode of `from`, that of `to`, how many guards are named, and whether there were more.
+    pub how: AtomicU32,
+    /// Bytes: the kinds of both locks.
+    pub kinds: AtomicU32,
+    /// How the guards are held, four bits each.
+    pub guard_modes: AtomicU32,
+    _pad: u32,
+    /// What else was held.
+    pub guards: [AtomicU32; GUARDS],
+    _room: [u32; 4],
+}
+
+/// So many guards of an edge are kept.
+pub const GUARDS: usize = 8;
+
+/// Something about one lock.
+#[repr(C, align(128))]
+#[derive(Debug, Default)]
+pub struct LogLock {
+    /// [`LOG_DIED`] or one of the others.
+    pub head: LogHead,
+    /// The lock's word.
+    pub lock: AtomicU32,
+    /// Its kind.
+    pub kind: AtomicU32,
+    /// Where it is, or was.
+    pub address: AtomicU64,
+    /// Its class.
+    pub class: AtomicU32,
+    _pad: u32,
+    /// Its place.
+    pub place: AtomicU64,
+}
+
+/// Misuse: see [`Misuse`](crate::check::Misuse).
+#[repr(C, align(128))]
+#[derive(Debug, Default)]
+pub struct LogMisuse {
+    /// [`LOG_MISUSE`].
+    pub head: LogHead,
+    /// What: a [`Wrong`](crate::check::Wrong).
+    pub what: AtomicU32,
+    /// The lock's word; 0 if it has none.
+    pub lock: AtomicU32,
+    /// Its kind.
+    pub kind: AtomicU32,
+    /// The stack here
+    pub stack: AtomicU32,
+    /// and there; 0 if there is none.
+    pub other_stack: AtomicU32,
+    /// The serial of the other thread; 0 if there is none.
+    pub other_thread: AtomicU32,
+    /// Where the lock is.
+    pub address: AtomicU64,
+    /// As `what` says.
+    pub number: AtomicU64,
+}
+
+/// What a process under check had no room for: the numbers of [`Header::lost`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Lost {
+    /// Events, in the log.
+    Events = 0,
+    /// Orders, in the table of pairs: no evidence of them is in the log.
+    Pairs = 1,
+    /// Holds, in a thread's list.
+    Holds = 2,
+    /// Guards, in an edge.
+    Guards = 3,
+    /// Orders within a class of which there was evidence enough.
+    Evidence = 4,
+}
+
+/// How many of those there are room for.
+pub const LOST: usize = 8;
+
 /// Bytes per [`Cell`], which its index counts in.
 pub const CELL_SIZE: u64 = 64;
 /// Bytes per [`Spread`] or [`Site`].
@@ -749,6 +1110,12 @@ const _: () = {
             && offset_of!(Record, overflow) % 64 == 0
     );
     assert!(offset_of!(Record, small_directory) + 4 * SMALL_DIRECTORY == PAGE as usize);
+    assert!(offset_of!(Record, small_directory) % align_of::<Checked>() == 0);
+    assert!(size_of::<Checked>() <= 4 * SMALL_DIRECTORY && size_of::<Held>() == 32);
+    assert!(size_of::<CheckSlot>() == 32 && size_of::<EdgeSlot>() == 32 && size_of::<PairSlot>() == 32);
+    assert!(size_of::<LogSlot>() == 128 && size_of::<LogEdge>() == 128);
+    assert!(size_of::<LogLock>() == 128 && size_of::<LogMisuse>() == 128);
+    assert!(WINDOW * size_of::<EdgeSlot>() <= PAGE as usize && PAGE as usize % (WINDOW * 32) == 0);
     // NULL-CHUNK: magic and version end before the tag of the first entry that page 0 would hold.
     assert!(VERSION_OFFSET as usize + 4 <= offset_of!(Entry, tag));
 };

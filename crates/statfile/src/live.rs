@@ -4,15 +4,21 @@
 //! mapping, and can be done hundreds of times a second. As there, nothing in the file is trusted: what lies
 //! outside of it reads as zero.
 
+mod check;
+
 use std::fs::File;
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+pub use check::{Described, Log, Logged, LoggedLock, Unseen};
+
 use crate::LockKind;
+use crate::check::Mode;
 use crate::clock::Clock;
 use crate::layout::{self, CHUNK_ENTRIES, Entry, HELD, Header, LockSlot, PAGE, Record};
 use crate::snapshot::Error;
@@ -25,9 +31,11 @@ pub struct Live {
     len: u64,
     /// Where the records are, the oldest first.
     records: Vec<u64>,
+    /// Whether the mapping can be written to: of a process under check, which is told some words.
+    writable: bool,
 }
 
-// SAFETY: the mapping is shared memory that is only read, by atomic loads.
+// SAFETY: the mapping is shared memory that is accessed by atomic loads and stores only.
 unsafe impl Send for Live {}
 
 /// A thread that counts in the file.
@@ -66,8 +74,18 @@ pub struct LiveHold {
     pub tag: u64,
     /// When it began, in ticks; `None` if that was not looked at.
     pub began: Option<u64>,
-    /// The return address of the call that acquired it; 0 if unknown.
+    /// The return address of the call that acquired it; 0 if unknown. Under check see [`Live::hold_stack`].
     pub acquired_at: u64,
+    /// Under check: how it is held,
+    pub mode: Mode,
+    /// whether it was taken by a try,
+    pub tried: bool,
+    /// how often,
+    pub depth: u32,
+    /// and the number of this hold among the thread's.
+    pub sequence: u32,
+    /// The number of the stack that took it; 0 if unknown.
+    stack: u32,
     /// Where the entry is, and what it said: see [`Live::still_holds`].
     entry: u64,
     start: u64,
@@ -81,6 +99,18 @@ impl Live {
     /// If it cannot be opened or mapped, is none of ours, or is not finished: then [`Error::NotAStatFile`].
     pub fn open(path: &Path) -> Result<Live, Error> {
         let file = File::open(path)?;
+        let checked = Self::map(file, libc::PROT_READ)?;
+        if !checked.is_checked() {
+            return Ok(checked);
+        }
+        // Not what somebody put in its place: the directory may be everybody's.
+        match File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path) {
+            Ok(file) => Self::map(file, libc::PROT_READ | libc::PROT_WRITE),
+            Err(_) => Ok(checked),
+        }
+    }
+
+    fn map(file: File, access: libc::c_int) -> Result<Live, Error> {
         let len = file.metadata()?.len().min(1 << 40);
         if len < layout::HEADER_OFFSET + layout::HEADER_SIZE {
             return Err(Error::NotAStatFile);
@@ -91,7 +121,7 @@ impl Live {
             libc::mmap(
                 std::ptr::null_mut(),
                 size,
-                libc::PROT_READ,
+                access,
                 libc::MAP_SHARED | libc::MAP_NORESERVE,
                 file.as_raw_fd(),
                 0,
@@ -100,7 +130,8 @@ impl Live {
         if base == libc::MAP_FAILED {
             return Err(Error::Io(io::Error::last_os_error()));
         }
-        let live = Live { file, base: base.cast(), len, records: Vec::new() };
+        let writable = access & libc::PROT_WRITE != 0;
+        let live = Live { file, base: base.cast(), len, records: Vec::new(), writable };
         if live.u64(0) != u64::from_ne_bytes(layout::MAGIC) {
             return Err(Error::NotAStatFile);
         }
@@ -206,8 +237,12 @@ impl Live {
             .header32(offset_of!(Header, next_lock))
             .min(self.header32(offset_of!(Header, lock_capacity)));
         (layout::FIRST_LOCK..used).contains(&index).then(|| {
-            self.header64(offset_of!(Header, lock_offset))
-                .wrapping_add(u64::from(index) * size_of::<LockSlot>() as u64)
+            let place = if self.is_checked() {
+                layout::check_slot(index)
+            } else {
+                u64::from(index) * size_of::<LockSlot>() as u64
+            };
+            self.header64(offset_of!(Header, lock_offset)).wrapping_add(place)
         })
     }
 
@@ -217,6 +252,9 @@ impl Live {
     #[must_use]
     pub fn held_as(&self, tag: u64) -> [Option<u64>; 2] {
         let Some(lock) = self.lock(tag) else { return [None, None] };
+        if self.is_checked() {
+            return [lock.kind.is_acquired().then_some(tag), None];
+        }
         let beyond = LockKind::WRITERS as u64;
         match lock.kind {
             LockKind::Overflow | LockKind::Recycled => [None, None],
@@ -249,6 +287,9 @@ impl Live {
     #[must_use]
     pub fn hold(&self, record: usize, tag: u64) -> Option<LiveHold> {
         let &record = self.records.get(record)?;
+        if self.is_checked() {
+            return self.checked_holds(record).into_iter().find(|hold| hold.tag == tag);
+        }
         let index = (tag >> 32) as u32 & layout::INDEX_MASK;
         let chunk = u64::from(self.u32(self.directory(record, index / CHUNK_ENTRIES)?)) * PAGE;
         if chunk == 0 {
@@ -282,6 +323,11 @@ impl Live {
             tag: field(offset_of!(Entry, tag)),
             began: (start != layout::HELD_UNTIMED).then_some(start),
             acquired_at: field(offset_of!(Entry, site)),
+            mode: Mode::Exclusive,
+            tried: false,
+            depth: 1,
+            sequence: 0,
+            stack: 0,
             entry,
             start,
             acquisitions: field(offset_of!(Entry, acquisitions)),
@@ -291,19 +337,28 @@ impl Live {
     /// Whether this hold goes on.
     #[must_use]
     pub fn still_holds(&self, hold: &LiveHold) -> bool {
-        self.hold_in(hold.entry).as_ref() == Some(hold)
+        let now =
+            if self.is_checked() { self.checked_hold(hold.entry) } else { self.hold_in(hold.entry) };
+        now.as_ref() == Some(hold)
     }
 
     /// How many pages [`Live::holds`] looks at, at most.
     #[must_use]
     pub fn chunks(&self) -> usize {
+        if self.is_checked() {
+            return 1;
+        }
         self.header32(offset_of!(Header, next_lock)).div_ceil(CHUNK_ENTRIES) as usize
     }
 
-    /// All that the thread of this record holds. Takes time in proportion to the locks that it ever used.
+    /// All that the thread of this record holds. Takes time in proportion to the locks that it ever used; under
+    /// check to those that it holds.
     #[must_use]
     pub fn holds(&self, record: usize) -> Vec<LiveHold> {
         let Some(&record) = self.records.get(record) else { return Vec::new() };
+        if self.is_checked() {
+            return self.checked_holds(record);
+        }
         let used = self.header32(offset_of!(Header, next_lock)).min(layout::INDEX_MASK + 1);
         let mut holds = Vec::new();
         for chunk in 0..used.div_ceil(CHUNK_ENTRIES) {

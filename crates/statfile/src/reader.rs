@@ -577,7 +577,9 @@ impl Reader {
     fn lock_table(&self) -> Result<Sums, Error> {
         let used = self.header.u32(offset_of!(Header, next_lock));
         let limit = self.header.u32(offset_of!(Header, lock_capacity)).min(layout::INDEX_MASK + 1);
-        let count = used.min(limit) as usize;
+        // Under check there are no figures.
+        let is_checked = self.header.u32(offset_of!(Header, check)) != 0;
+        let count = if is_checked { 0 } else { used.min(limit) as usize };
         let offset = self.header.u64(offset_of!(Header, lock_offset));
         let mut locks: Vec<Lock> = Vec::new();
         locks.resize_with(count.max(layout::FIRST_LOCK as usize), Lock::default);

@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::atomic::AtomicU32;
 
 use poundlock_statfile::LockKind;
-use poundlock_statfile::writer::{CallSite, Host, LockRef, Options, Recorder};
+use poundlock_statfile::writer::{CallSite, Host, LockRef, Manner, Options, Recorder};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -80,7 +80,7 @@ pub(crate) fn run(task: &Task) -> Result<()> {
     for thread in 0..THREADS {
         be(thread, &mut || {
             for index in 0..words.len() {
-                RECORDER.acquired(lock(index), site.pc);
+                RECORDER.acquired(lock(index), site, Manner::LOCK);
                 RECORDER.released(lock(index), site);
             }
         });
@@ -90,12 +90,12 @@ pub(crate) fn run(task: &Task) -> Result<()> {
         let lock = lock(random.random_range(0..words.len()));
         let (holder, waiter) = (wait as usize % THREADS, (wait as usize + 1) % THREADS);
         let mut begun = None;
-        be(holder, &mut || RECORDER.acquired(lock, site.pc));
-        be(waiter, &mut || begun = Some(RECORDER.wait_begin(lock, site)));
+        be(holder, &mut || RECORDER.acquired(lock, site, Manner::LOCK));
+        be(waiter, &mut || begun = Some(RECORDER.wait_begin(lock, site, Manner::LOCK)));
         be(holder, &mut || RECORDER.released(lock, site));
         be(waiter, &mut || {
             if let Some(begun) = begun.take() {
-                RECORDER.acquired_after_wait(lock, begun, site.pc);
+                RECORDER.acquired_after_wait(lock, begun, site, Manner::LOCK);
             }
             RECORDER.released(lock, site);
         });

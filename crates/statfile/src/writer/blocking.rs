@@ -37,12 +37,18 @@ impl<H: Host> Recorder<H> {
     /// [`Recorder::unblocked`], unless the thread is cancelled.
     #[cold]
     pub fn blocks(&'static self, lock: LockRef<'_>, site: CallSite) {
+        if self.checks() {
+            return self.checked_blocks(lock, None, site, 0);
+        }
         self.begin(lock, None, site);
     }
 
     /// The wait that began with [`Recorder::blocks`] or [`Recorder::waits_with`] is over.
     #[cold]
     pub fn unblocked(&'static self, how: Ended) {
+        if self.checks() {
+            return self.checked_unblocked(how);
+        }
         let Some(visit) = self.enter() else { return };
         let record = visit.record;
         let nested = record.nested.load(Relaxed);
@@ -63,6 +69,9 @@ impl<H: Host> Recorder<H> {
     /// A call that would have waited for this has not had to.
     #[inline]
     pub fn passed(&'static self, lock: LockRef<'_>) {
+        if self.checks() {
+            return;
+        }
         match find_unmarked::<H>(lock) {
             Some((_, entry)) => add(&entry.acquisitions, 1),
             None => self.with_entry(lock, |_, entry| add(&entry.acquisitions, 1)),
@@ -73,6 +82,9 @@ impl<H: Host> Recorder<H> {
     /// yet.
     #[cold]
     pub fn waits_with(&'static self, condition: LockRef<'_>, mutex: LockRef<'_>, site: CallSite) {
+        if self.checks() {
+            return self.checked_blocks(condition, Some(mutex), site, 0);
+        }
         self.begin(condition, Some(mutex), site);
     }
 
@@ -88,9 +100,12 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// The calling thread wakes those who wait for the condition variable.
+    /// The calling thread wakes those who wait for the condition variable, by a call from `site`.
     #[cold]
-    pub fn wakes(&'static self, condition: LockRef<'_>, whom: Wake) {
+    pub fn wakes(&'static self, condition: LockRef<'_>, whom: Wake, site: CallSite) {
+        if self.checks() {
+            return self.checked_wakes(condition, whom, site);
+        }
         self.with_entry(condition, |visit_record, entry| {
             let holds = threads::holds(visit_record, entry);
             add(if whom == Wake::One { &holds.total } else { &holds.squares }, 1);
@@ -179,6 +194,9 @@ fn own_entry(map: Map, record: &Record, word: u32) -> Option<&'static Entry> {
 
 /// Counts the wait that the record shows, if it shows one.
 pub(super) fn end_shown(map: Map, record: &Record, now: u64, timed_out: bool) {
+    if map.header().check.load(Relaxed) != 0 {
+        return super::check::end_shown(map, record);
+    }
     let (began, cell) = (record.wait_began.load(Relaxed), record.wait_cell.load(Relaxed));
     if began != 0 && cell != 0 {
         // SAFETY: where a wait began there is a cell.

@@ -5,7 +5,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::sys;
 use crate::layout::{
-    self, ArraySlot, Cell, Events, Header, LockSlot, ModuleSlot, PAGE, Record, Run, Site, Spread, StackSlot,
+    self, ArraySlot, Cell, CheckSlot, EdgeSlot, Events, Header, LockSlot, LogSlot, ModuleSlot, PAGE,
+    PairSlot, Record, Run, Site, Spread, StackSlot, WINDOW,
 };
 
 /// How large a file is and what fits in it.
@@ -25,6 +26,24 @@ pub struct Options {
     pub recycle_after: u32,
     /// Use `CLOCK_MONOTONIC` even where the processor has a better clock.
     pub plain_clock: bool,
+    /// Check the order in which locks are taken, and for misuse, instead of taking figures.
+    pub check: Option<CheckRoom>,
+}
+
+/// What fits in the file of a process under check. All are powers of two, [`layout::WINDOW`] at least.
+#[derive(Debug, Clone, Copy)]
+pub struct CheckRoom {
+    /// Orders of two locks that are remembered.
+    pub edges: u32,
+    /// Orders of two classes, and places of misuse.
+    pub pairs: u32,
+    /// Events that the command has not read yet.
+    pub log: u32,
+}
+
+impl CheckRoom {
+    /// What a checked program gets.
+    pub const DEFAULT: CheckRoom = CheckRoom { edges: 1 << 18, pairs: 1 << 16, log: 1 << 18 };
 }
 
 impl Options {
@@ -39,6 +58,7 @@ impl Options {
         // what a thread that touches all of them needs at 1 MiB.
         recycle_after: 1 << 14,
         plain_clock: false,
+        check: None,
     };
 }
 
@@ -52,6 +72,9 @@ struct Regions {
     stack_index_size: u32,
     modules: u64,
     arrays: u64,
+    edges: u64,
+    pairs: u64,
+    log: u64,
     arena: u64,
 }
 
@@ -61,13 +84,31 @@ impl Regions {
         let buckets = (options.locks / 2).max(1).next_power_of_two();
         let stack_index_size = (options.stacks * 2).next_power_of_two();
         let locks = layout::LOCKS_OFFSET;
-        let addresses = locks + pages(u64::from(options.locks) * size_of::<LockSlot>() as u64);
+        let slot = if options.check.is_some() { size_of::<CheckSlot>() } else { size_of::<LockSlot>() };
+        let addresses = locks + pages(u64::from(options.locks) * slot as u64);
         let stacks = addresses + pages(u64::from(buckets) * 16);
         let stack_index = stacks + pages(u64::from(options.stacks) * size_of::<StackSlot>() as u64);
         let modules = stack_index + pages(u64::from(stack_index_size) * 4);
         let arrays = modules + pages(u64::from(options.modules) * size_of::<ModuleSlot>() as u64);
-        let arena = arrays + pages(u64::from(options.arrays) * size_of::<ArraySlot>() as u64);
-        Regions { locks, addresses, buckets, stacks, stack_index, stack_index_size, modules, arrays, arena }
+        let edges = arrays + pages(u64::from(options.arrays) * size_of::<ArraySlot>() as u64);
+        let room = options.check.unwrap_or(CheckRoom { edges: 0, pairs: 0, log: 0 });
+        let pairs = edges + pages(u64::from(room.edges) * size_of::<EdgeSlot>() as u64);
+        let log = pairs + pages(u64::from(room.pairs) * size_of::<PairSlot>() as u64);
+        let arena = log + pages(u64::from(room.log) * size_of::<LogSlot>() as u64);
+        Regions {
+            locks,
+            addresses,
+            buckets,
+            stacks,
+            stack_index,
+            stack_index_size,
+            modules,
+            arrays,
+            edges,
+            pairs,
+            log,
+            arena,
+        }
     }
 }
 
@@ -142,6 +183,17 @@ impl Map {
         header.array_capacity.store(options.arrays, Relaxed);
         header.next_lock.store(layout::FIRST_LOCK, Relaxed);
         header.next_stack.store(1, Relaxed);
+        if let Some(room) = options.check {
+            header.edge_offset.store(regions.edges, Relaxed);
+            header.pair_offset.store(regions.pairs, Relaxed);
+            header.log_offset.store(regions.log, Relaxed);
+            header.edge_capacity.store(room.edges, Relaxed);
+            header.pair_capacity.store(room.pairs, Relaxed);
+            header.log_capacity.store(room.log, Relaxed);
+            header.next_serial.store(1, Relaxed);
+            header.first_serial.store(1, Relaxed);
+            header.check.store(1, Relaxed);
+        }
         header.arena_next.store(regions.arena, Relaxed);
         header.arena_open.store(regions.arena, Relaxed);
         // SAFETY: page 0 is ours alone until `ready`, and large enough.
@@ -176,6 +228,47 @@ impl Map {
         let offset = header.lock_offset.load(Relaxed) + u64::from(index) * size_of::<LockSlot>() as u64;
         // SAFETY: within the lock table.
         Some(unsafe { self.at(offset) })
+    }
+
+    /// The slot of lock `index` of a process under check, if there is one.
+    #[inline(always)]
+    pub(super) fn check_lock(self, index: u32) -> Option<&'static CheckSlot> {
+        let header = self.header();
+        if index < layout::FIRST_LOCK || index >= header.next_lock.load(Acquire) {
+            return None;
+        }
+        // SAFETY: within the lock table, of which `next_lock` stays inside, whole pages of slots.
+        Some(unsafe { self.at(header.lock_offset.load(Relaxed) + layout::check_slot(index)) })
+    }
+
+    /// The slots among which that of an edge with this hash is. `None` if there is no memory for them.
+    #[inline(always)]
+    pub(super) fn edges(self, hash: u64) -> Option<&'static [EdgeSlot; WINDOW]> {
+        let header = self.header();
+        self.window(header.edge_offset.load(Relaxed), header.edge_capacity.load(Relaxed), hash)
+    }
+
+    /// The same for a pair.
+    pub(super) fn pairs(self, hash: u64) -> Option<&'static [PairSlot; WINDOW]> {
+        let header = self.header();
+        self.window(header.pair_offset.load(Relaxed), header.pair_capacity.load(Relaxed), hash)
+    }
+
+    #[inline(always)]
+    fn window<T>(self, start: u64, capacity: u32, hash: u64) -> Option<&'static [T; WINDOW]> {
+        let first = hash as u32 & (capacity - 1) & !(WINDOW as u32 - 1);
+        let offset = start + u64::from(first) * size_of::<T>() as u64;
+        // SAFETY: within the table, whose capacity is a power of two; a window lies in one page.
+        self.back_page(offset).then(|| unsafe { self.at(offset) })
+    }
+
+    /// The slot of the log for event `number`. `None` if there is no memory for it.
+    pub(super) fn log(self, number: u64) -> Option<&'static LogSlot> {
+        let header = self.header();
+        let place = number & u64::from(header.log_capacity.load(Relaxed) - 1);
+        let offset = header.log_offset.load(Relaxed) + place * size_of::<LogSlot>() as u64;
+        // SAFETY: within the log; a slot lies in one page.
+        self.back_page(offset).then(|| unsafe { self.at(offset) })
     }
 
     /// The bucket for `address`. `None` if there is no memory for it.

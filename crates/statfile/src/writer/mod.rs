@@ -12,6 +12,7 @@
 
 mod arrays;
 mod blocking;
+mod check;
 mod clock;
 mod locks;
 mod map;
@@ -26,14 +27,17 @@ use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_void};
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 pub use blocking::{Ended, Wake};
+pub use check::{Finding, Holder, Manner};
 pub use clock::read_clocks_by;
-pub use map::Options;
+pub use map::{CheckRoom, Options};
 pub use words::Words;
 
-use crate::layout::{self, CHUNK_ENTRIES, Cell, Entry, Events, INDEX_MASK, LockSlot, MARK, PAGE, Record};
+use crate::layout::{
+    self, CHUNK_ENTRIES, Cell, CheckSlot, Entry, Events, INDEX_MASK, LockSlot, MARK, PAGE, Record,
+};
 use crate::{ArrayEnd, LockKind};
 use map::Map;
 use waits::Account;
@@ -96,6 +100,14 @@ pub struct CallSite {
     pub sp: usize,
 }
 
+impl CallSite {
+    /// The call that returns to `pc`, wherever its stack is; 0: unknown.
+    #[must_use]
+    pub const fn at(pc: usize) -> CallSite {
+        CallSite { pc, sp: 0 }
+    }
+}
+
 /// See [`Recorder::place`].
 #[derive(Clone, Copy)]
 #[allow(missing_debug_implementations, reason = "of no meaning but to the recorder")]
@@ -116,11 +128,29 @@ pub struct Wait {
     pc: usize,
     /// Where it is counted as going on; null if it is not.
     slot: *const LockSlot,
+    /// The same under check; null if it is not, or there is none.
+    checked: *const CheckSlot,
+    /// Under check: the number of the stack; 0 if unknown.
+    stack: u32,
     /// Whether this is the wait that the record shows as going on. One in a signal handler is not.
     shown: bool,
 }
 
 impl Wait {
+    /// One that is not seen.
+    fn none(pc: usize) -> Wait {
+        Wait {
+            began: 0,
+            record: core::ptr::null(),
+            cell: core::ptr::null(),
+            pc,
+            slot: core::ptr::null(),
+            checked: core::ptr::null(),
+            stack: 0,
+            shown: false,
+        }
+    }
+
     /// The return address of the call that waits; 0 if unknown.
     #[must_use]
     pub fn pc(&self) -> usize {
@@ -136,6 +166,7 @@ impl Wait {
     /// It goes on in the parent of this process.
     fn forget(&mut self) {
         self.slot = core::ptr::null();
+        self.checked = core::ptr::null();
     }
 
     /// It no longer goes on, at this moment. Whether it did.
@@ -162,6 +193,10 @@ impl Wait {
 impl Drop for Wait {
     #[inline]
     fn drop(&mut self) {
+        // SAFETY: a slot of the thread's mapping, if no fork came in between; mappings of before stay.
+        if let Some(slot) = unsafe { self.checked.as_ref() } {
+            slot.waiters.fetch_sub(1, Relaxed);
+        }
         // One that was none has lasted no time.
         self.leave(self.began);
         if self.shown {
@@ -183,6 +218,10 @@ pub struct Recorder<H> {
     /// The mapping before the last fork.
     previous: AtomicPtr<u8>,
     unwind: AtomicU32,
+    /// Whether the process is under check.
+    checks: AtomicBool,
+    /// What threads that fork hold.
+    fork: check::Fork,
     /// A word that reads 0 in a forked child; null where the kernel cannot provide it.
     here: AtomicPtr<u32>,
     setup: UnsafeCell<Setup>,
@@ -293,6 +332,8 @@ impl<H: Host> Recorder<H> {
             base: AtomicPtr::new(core::ptr::null_mut()),
             previous: AtomicPtr::new(core::ptr::null_mut()),
             unwind: AtomicU32::new(0),
+            checks: AtomicBool::new(false),
+            fork: check::Fork::new(),
             here: AtomicPtr::new(core::ptr::null_mut()),
             setup: UnsafeCell::new(Setup { options: Options::DEFAULT, path: [0; PATH], directory_len: 0 }),
             _host: PhantomData,
@@ -320,6 +361,7 @@ impl<H: Host> Recorder<H> {
         // SAFETY: STARTING is ours.
         let setup = unsafe { &mut *self.setup.get() };
         setup.options = options;
+        self.checks.store(options.check.is_some(), Relaxed);
         setup.directory_len = bytes.len();
         let made = if bytes.len() + 32 > PATH {
             Err(libc::ENAMETOOLONG)
@@ -348,12 +390,37 @@ impl<H: Host> Recorder<H> {
         made.is_ok()
     }
 
+    /// To be called before a fork, by the thread that forks. To be followed by [`Recorder::forked`] or, in the
+    /// child, [`Recorder::fork_child`].
+    pub fn will_fork(&'static self) {
+        if self.checks() && self.is_on() {
+            let word = H::word();
+            if !word.is_null() && word != ATTACHING.word() && word != GONE.word() {
+                // SAFETY: anything else is a record.
+                let record = unsafe { &*word.cast_const().cast::<Record>() };
+                // SAFETY: the record's own mapping.
+                let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
+                self.fork.prepare(map, record);
+            }
+        }
+    }
+
+    /// After a fork, in the parent, by the thread that forked.
+    pub fn forked(&'static self) {
+        if self.checks() {
+            self.fork.done(H::word());
+        }
+    }
+
     /// To be called first thing in a forked child, by its only thread. A child that was made behind the C
     /// library's back is noticed at its first slow path; up to there it may spoil its parent's counters.
     pub fn fork_child(&'static self) {
         if self.state.load(Relaxed) != OFF {
             let orphaned = self.state.load(Relaxed) == STARTING;
             self.state.store(if orphaned { OFF } else { FORKED }, Relaxed);
+            if self.checks() {
+                self.fork.in_child(H::word());
+            }
             H::set_word(core::ptr::null_mut());
             self.mark_here();
         }
@@ -384,12 +451,13 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// The calling thread has acquired the lock without waiting, by a call that returns to `pc` (0: unknown).
-    /// Of a lock that it can acquire again while it holds it, only the first time.
+    /// The calling thread has acquired the lock without waiting, in this manner, by a call from `site`. Of a
+    /// lock that it can acquire again while it holds it, only the first time.
     #[inline(always)]
-    pub fn acquired(&'static self, lock: LockRef<'_>, pc: usize) {
-        if !self.acquired_at_once(lock, pc) {
-            self.acquired_slowly(lock.word, lock.address, lock.kind, lock.writers, pc);
+    pub fn acquired(&'static self, lock: LockRef<'_>, site: CallSite, manner: Manner) {
+        if !self.acquired_at_once(lock, site.pc) {
+            let how = lock.kind as u32 | manner.packed();
+            self.acquired_slowly(lock.word, lock.address, how, lock.writers, site.pc, site.sp);
         }
     }
 
@@ -429,7 +497,7 @@ impl<H: Host> Recorder<H> {
     #[inline(always)]
     pub fn released(&'static self, lock: LockRef<'_>, site: CallSite) {
         if !self.released_at_once(lock) {
-            self.released_slowly(lock.word, lock.address, lock.writers, site.pc, site.sp);
+            self.released_slowly(lock.word, lock.address, lock.kind as u32, lock.writers, site.pc, site.sp);
         }
     }
 
@@ -451,15 +519,11 @@ impl<H: Host> Recorder<H> {
     /// lock is refused without a wait after all.
     #[cold]
     #[inline(never)]
-    pub fn wait_begin(&'static self, lock: LockRef<'_>, site: CallSite) -> Wait {
-        let mut wait = Wait {
-            began: 0,
-            record: core::ptr::null(),
-            cell: core::ptr::null(),
-            pc: site.pc,
-            slot: core::ptr::null(),
-            shown: false,
-        };
+    pub fn wait_begin(&'static self, lock: LockRef<'_>, site: CallSite, manner: Manner) -> Wait {
+        if self.checks() {
+            return self.checked_wait(lock, site, manner);
+        }
+        let mut wait = Wait::none(site.pc);
         if let Some(visit) = self.enter() {
             let map = visit.map;
             // SAFETY: set once, before ON.
@@ -500,9 +564,19 @@ impl<H: Host> Recorder<H> {
         wait
     }
 
-    /// The wait ended with the lock acquired, by a call that returns to `pc`.
+    /// The wait ended with the lock acquired, by a call from `site`.
     #[inline]
-    pub fn acquired_after_wait(&'static self, lock: LockRef<'_>, mut wait: Wait, pc: usize) {
+    pub fn acquired_after_wait(
+        &'static self,
+        lock: LockRef<'_>,
+        mut wait: Wait,
+        site: CallSite,
+        manner: Manner,
+    ) {
+        let pc = site.pc;
+        if self.checks() {
+            return self.checked_acquired_after_wait(lock, wait, site, manner);
+        }
         match find::<H>(lock) {
             Some((record, entry)) if wait.began != 0 && wait.is_kept_by(record) => {
                 let now = clock::ticks(record.clock.load(Relaxed));
@@ -521,6 +595,9 @@ impl<H: Host> Recorder<H> {
     #[cold]
     #[inline(never)]
     pub fn abandoned_wait(&'static self, lock: LockRef<'_>, mut wait: Wait) {
+        if self.checks() {
+            return drop(wait);
+        }
         if let Some(visit) = self.enter().filter(|_| wait.began != 0) {
             let now = clock::ticks(visit.record.clock.load(Relaxed));
             if wait.is_kept_by(visit.record) {
@@ -536,6 +613,9 @@ impl<H: Host> Recorder<H> {
     #[cold]
     #[inline(never)]
     pub fn created(&'static self, lock: LockRef<'_>, site: CallSite) {
+        if self.checks() {
+            return self.checked_created(lock, site);
+        }
         lock.word.store(0, Relaxed);
         if let Some(visit) = self.enter() {
             let map = visit.map;
@@ -551,10 +631,13 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// The lock is destroyed; nobody holds it or waits for it.
+    /// The lock is destroyed, by a call from `site`; nobody holds it or waits for it.
     #[cold]
     #[inline(never)]
-    pub fn destroyed(&'static self, lock: LockRef<'_>) {
+    pub fn destroyed(&'static self, lock: LockRef<'_>, site: CallSite) {
+        if self.checks() {
+            return self.checked_destroyed(lock, site);
+        }
         if self.state.load(Acquire) == ON && !self.is_forked() {
             locks::destroyed(self.current(), lock);
         } else {
@@ -673,11 +756,15 @@ impl<H: Host> Recorder<H> {
         &'static self,
         word: &AtomicU32,
         address: usize,
-        kind: LockKind,
+        how: u32,
         writers: Option<&AtomicU32>,
         pc: usize,
+        sp: usize,
     ) {
-        let lock = LockRef { word, address, kind, writers };
+        let lock = LockRef { word, address, kind: LockKind::from_byte(how as u8), writers };
+        if self.checks() {
+            return self.checked_acquired(lock, CallSite { pc, sp }, Manner::unpacked(how));
+        }
         match find::<H>(lock) {
             Some((record, entry)) => {
                 entry.site.store(pc as u64, Relaxed);
@@ -687,18 +774,22 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// As above. The kind makes no difference to a release, but to who has the account.
+    /// As above.
     #[cold]
     #[inline(never)]
     fn released_slowly(
         &'static self,
         word: &AtomicU32,
         address: usize,
+        kind: u32,
         writers: Option<&AtomicU32>,
         pc: usize,
         sp: usize,
     ) {
-        let lock = LockRef { word, address, kind: LockKind::Mutex, writers };
+        let lock = LockRef { word, address, kind: LockKind::from_byte(kind as u8), writers };
+        if self.checks() {
+            return self.checked_released(lock, CallSite { pc, sp });
+        }
         match find::<H>(lock) {
             Some((record, entry)) if !waits::is_marked(lock) => hold_ended(record, entry),
             Some((_, entry)) => self.released_while_others_wait(lock, entry, CallSite { pc, sp }),
@@ -843,6 +934,9 @@ impl<H: Host> Recorder<H> {
             if word.is_null() {
                 map.header().threads.fetch_add(1, Relaxed);
                 record.busy.store(1, Relaxed);
+                if self.checks() {
+                    check::inherit(&self.fork, map, record);
+                }
                 H::set_word((&raw const *record).cast_mut().cast());
                 self.arm();
             }
@@ -904,7 +998,11 @@ impl<H: Host> Recorder<H> {
         copy_name((&old.rwlock_name, &old.rwlock_name_len), (&new.rwlock_name, &new.rwlock_name_len));
         modules::scan(map);
         stacks::carry_over(parents, map);
-        locks::carry_over(parents, map);
+        if self.checks() {
+            check::carry_over(parents, map);
+        } else {
+            locks::carry_over(parents, map);
+        }
         clock::calibrate_first(map);
         // The mapping of before the fork stays, for a signal handler that forked and now returns to what it
         // interrupted. The one of before the fork before that is not in use by anybody.

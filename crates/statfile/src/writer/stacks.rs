@@ -11,7 +11,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::map::Map;
-use super::{CallSite, modules};
+use super::{CallSite, modules, sys};
 use crate::layout::{
     self, BLOCK_SIZE, CELL_SIZE, Cell, MAX_FRAMES, PAGE, Record, Run, Site, Slots, StackSlot,
 };
@@ -233,6 +233,7 @@ pub(super) fn stack(map: Map, record: &Record, site: CallSite, unwind: bool) -> 
     if let Some(stack) = known {
         return stack;
     }
+    let _errno = sys::Errno::keep();
     let mut trace = Trace::start(site);
     if unwind {
         trace.unwind();

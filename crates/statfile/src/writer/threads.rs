@@ -32,6 +32,11 @@ pub(super) fn take(map: Map) -> Option<&'static Record> {
     record.woken_by.store(0, Relaxed);
     record.nested.store(0, Relaxed);
     record.tid.store(sys::tid(), Relaxed);
+    if header.check.load(Relaxed) != 0 {
+        let checked = record.checked();
+        checked.serial.store(header.next_serial.fetch_add(1, Relaxed), Relaxed);
+        checked.thread.store(super::check::this_thread(), Relaxed);
+    }
     record.state.store(HELD, Relaxed);
     Some(record)
 }
@@ -44,7 +49,11 @@ fn make(map: Map) -> Option<&'static Record> {
     let chunks = header.lock_capacity.load(Relaxed).div_ceil(CHUNK_ENTRIES);
     record.base.store(map.base() as u64, Relaxed);
     record.directory.store(record.small_directory.as_ptr() as u64, Relaxed);
-    record.directory_len.store(chunks.min(SMALL_DIRECTORY as u32), Relaxed);
+    if header.check.load(Relaxed) != 0 {
+        record.checked().held_capacity.store(layout::SHORT_LIST as u32, Relaxed);
+    } else {
+        record.directory_len.store(chunks.min(SMALL_DIRECTORY as u32), Relaxed);
+    }
     record.clock.store(header.clock.load(Relaxed), Relaxed);
     record.page.store(page, Relaxed);
     // Any value; differs from record to record.
@@ -57,11 +66,14 @@ fn make(map: Map) -> Option<&'static Record> {
 }
 
 /// Hands `record` back: its thread ends.
-pub(super) fn give_back(map: Map, record: &Record) {
+pub(super) fn give_back(map: Map, record: &'static Record) {
     let header = map.header();
     let now = clock::ticks(header.clock.load(Relaxed));
     // It was cancelled while it waited.
     super::blocking::end_shown(map, record, now, false);
+    if header.check.load(Relaxed) != 0 {
+        super::check::ends(map, record);
+    }
     let lived = now.saturating_sub(record.started.load(Relaxed));
     record.state.store(FREE, Relaxed);
     header.ended_ticks.fetch_add(lived, Relaxed);

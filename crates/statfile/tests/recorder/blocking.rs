@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::common::{self, Lock, NOWHERE, SMALL, at, here, host, of, pair, recording, snapshot, start};
 use poundlock_statfile::LockKind;
-use poundlock_statfile::writer::{CallSite, Ended, Host, LockRef, Wake};
+use poundlock_statfile::writer::{CallSite, Ended, Host, LockRef, Manner, Wake};
 
 fn thing(word: &AtomicU32, kind: LockKind) -> LockRef<'_> {
     LockRef { kind, ..at(word, (&raw const *word).addr()) }
@@ -43,7 +43,7 @@ fn wait<H: Host>(condition: LockRef<'_>, mutex: LockRef<'_>, how: Ended) {
     recorder.waits_with(condition, mutex, NOWHERE);
     recorder.released(mutex, NOWHERE);
     recorder.unblocked(how);
-    recorder.acquired(mutex, 0);
+    recorder.acquired(mutex, NOWHERE, Manner::LOCK);
     recorder.woken_with(condition, mutex, how);
 }
 
@@ -53,7 +53,7 @@ fn a_wait_right_after_a_wait_was_in_vain() {
     let (mutex, other) = (Lock::default(), Lock::default());
     let conditions = [AtomicU32::new(0), AtomicU32::new(0)];
     let [first, second] = [0, 1].map(|n| thing(&conditions[n], LockKind::Condition));
-    recorder.acquired(mutex.seen(), 0);
+    recorder.acquired(mutex.seen(), NOWHERE, Manner::LOCK);
     // Woken three times for nothing, and once for something.
     for _ in 0..4 {
         wait::<InVain>(first, mutex.seen(), Ended::Done);
@@ -62,7 +62,7 @@ fn a_wait_right_after_a_wait_was_in_vain() {
     pair::<InVain>(other.seen());
     wait::<InVain>(first, mutex.seen(), Ended::Done);
     recorder.released(mutex.seen(), NOWHERE);
-    recorder.acquired(mutex.seen(), 0);
+    recorder.acquired(mutex.seen(), NOWHERE, Manner::LOCK);
     // Not in vain: the mutex was free in between, or it is another condition variable, or nobody woke it.
     wait::<InVain>(first, mutex.seen(), Ended::Done);
     wait::<InVain>(second, mutex.seen(), Ended::TimedOut);
@@ -84,16 +84,16 @@ fn signals_are_told_apart_by_who_has_the_mutex() {
     let word = AtomicU32::new(0);
     let condition = thing(&word, LockKind::Condition);
     // Before anybody has waited it is not known what its mutex is.
-    recorder.acquired(mutex.seen(), 0);
-    recorder.wakes(condition, Wake::One);
+    recorder.acquired(mutex.seen(), NOWHERE, Manner::LOCK);
+    recorder.wakes(condition, Wake::One, NOWHERE);
     wait::<Signals>(condition, mutex.seen(), Ended::Done);
-    recorder.wakes(condition, Wake::One);
-    recorder.wakes(condition, Wake::All);
+    recorder.wakes(condition, Wake::One, NOWHERE);
+    recorder.wakes(condition, Wake::All, NOWHERE);
     thread::scope(|scope| {
-        scope.spawn(|| (0..3).for_each(|_| recorder.wakes(condition, Wake::All)));
+        scope.spawn(|| (0..3).for_each(|_| recorder.wakes(condition, Wake::All, NOWHERE)));
     });
     recorder.released(mutex.seen(), NOWHERE);
-    recorder.wakes(condition, Wake::One);
+    recorder.wakes(condition, Wake::One, NOWHERE);
     let found = snapshot(directory.path());
     let stats = of(&found, condition.address);
     assert_eq!((stats.signals, stats.broadcasts, stats.signals_with_mutex), (3, 4, 2));

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
 
-use poundlock_statfile::writer::{CallSite, Host, LockRef, Options, Recorder};
+use poundlock_statfile::writer::{CallSite, Host, LockRef, Manner, Options, Recorder};
 use poundlock_statfile::{LockKind, LockStats, Snapshot};
 
 /// Defines a type `$name` that hosts a recorder of its own, `$name::recorder()`.
@@ -57,6 +57,7 @@ pub(crate) const SMALL: Options = Options {
     arrays: 64,
     recycle_after: 1024,
     plain_clock: false,
+    check: None,
 };
 
 /// Starts `H`'s recorder in `directory`.
@@ -163,14 +164,14 @@ pub(crate) const NOWHERE: CallSite = CallSite { pc: 0, sp: 0 };
 
 /// One uncontended acquisition and release.
 pub(crate) fn pair<H: Host>(lock: LockRef<'_>) {
-    H::recorder().acquired(lock, 0);
+    H::recorder().acquired(lock, NOWHERE, Manner::LOCK);
     H::recorder().released(lock, NOWHERE);
 }
 
 /// One acquisition after a wait, and its release.
 pub(crate) fn contended_pair<H: Host>(lock: LockRef<'_>, site: CallSite) {
-    let wait = H::recorder().wait_begin(lock, site);
-    H::recorder().acquired_after_wait(lock, wait, site.pc);
+    let wait = H::recorder().wait_begin(lock, site, Manner::LOCK);
+    H::recorder().acquired_after_wait(lock, wait, site, Manner::LOCK);
     H::recorder().released(lock, site);
 }
 

@@ -7,9 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    self, Lock, SMALL, aggregate, at, contended_pair, here, host, of, pair, recording, snapshot, start,
+    self, Lock, NOWHERE, SMALL, aggregate, at, contended_pair, here, host, of, pair, recording, snapshot,
+    start,
 };
-use poundlock_statfile::writer::{CallSite, Host, Options};
+use poundlock_statfile::writer::{CallSite, Host, Manner, Options};
 use poundlock_statfile::{ArrayEnd, ArrayStats, LockKind, LockStats};
 
 #[test]
@@ -80,12 +81,12 @@ fn times_are_true<H: Host>(options: Options) {
     };
     let (mut waited, mut held) = (Duration::ZERO, Duration::ZERO);
     let start = Instant::now();
-    let wait = recorder.wait_begin(lock.seen(), here());
+    let wait = recorder.wait_begin(lock.seen(), here(), Manner::LOCK);
     measure(&mut waited);
-    recorder.acquired_after_wait(lock.seen(), wait, 0);
+    recorder.acquired_after_wait(lock.seen(), wait, NOWHERE, Manner::LOCK);
     let waited_at_most = start.elapsed();
     let start = Instant::now();
-    recorder.acquired(lock.seen(), 0);
+    recorder.acquired(lock.seen(), NOWHERE, Manner::LOCK);
     measure(&mut held);
     recorder.released(lock.seen(), common::NOWHERE);
     let held_at_most = start.elapsed();
@@ -108,9 +109,9 @@ fn the_longest_can_begin_anew() {
     recording!(Anew: directory, recorder);
     let lock = Lock::default();
     let wait_and_hold = || {
-        let wait = recorder.wait_begin(lock.seen(), here());
+        let wait = recorder.wait_begin(lock.seen(), here(), Manner::LOCK);
         thread::sleep(Duration::from_millis(1));
-        recorder.acquired_after_wait(lock.seen(), wait, 0);
+        recorder.acquired_after_wait(lock.seen(), wait, NOWHERE, Manner::LOCK);
         thread::sleep(Duration::from_millis(1));
         recorder.released(lock.seen(), common::NOWHERE);
     };
@@ -174,11 +175,11 @@ fn a_wait_without_the_lock_counts_and_a_refusal_does_not() {
     recording!(Timeouts: directory, recorder);
     let (timed, refused) = (Lock::default(), Lock::default());
     for _ in 0..3 {
-        let wait = recorder.wait_begin(timed.seen(), here());
+        let wait = recorder.wait_begin(timed.seen(), here(), Manner::LOCK);
         recorder.abandoned_wait(timed.seen(), wait);
     }
     pair::<Timeouts>(refused.seen());
-    drop(recorder.wait_begin(refused.seen(), here()));
+    drop(recorder.wait_begin(refused.seen(), here(), Manner::LOCK));
 
     let found = snapshot(directory.path());
     let stats = of(&found, timed.address());
@@ -192,7 +193,7 @@ fn a_wait_without_the_lock_counts_and_a_refusal_does_not() {
 fn a_wait_that_goes_on_is_in_the_report() {
     recording!(Going: directory, recorder);
     let lock = Lock::default();
-    let wait = recorder.wait_begin(lock.seen(), here());
+    let wait = recorder.wait_begin(lock.seen(), here(), Manner::LOCK);
     let file = common::only_file(directory.path());
     let later = common::now() + 5_000_000_000;
     let found = poundlock_statfile::read(&file, later).expect("a good file");
@@ -200,7 +201,7 @@ fn a_wait_that_goes_on_is_in_the_report() {
     assert_eq!((stats.acquisitions, stats.contended, stats.sites.len()), (0, 1, 1));
     assert!(stats.wait_total_ns >= 4_990_000_000, "{}", stats.wait_total_ns);
     assert_eq!(stats.sites[0].wait_ns, stats.wait_total_ns);
-    recorder.acquired_after_wait(lock.seen(), wait, 0);
+    recorder.acquired_after_wait(lock.seen(), wait, NOWHERE, Manner::LOCK);
     let found = poundlock_statfile::read(&file, later).expect("a good file");
     let stats = of(&found, lock.address());
     assert_eq!((stats.acquisitions, stats.contended), (1, 1));
@@ -322,7 +323,7 @@ fn a_destroyed_lock_stays_in_the_report() {
     let lock = Lock::default();
     recorder.created(lock.seen(), here());
     pair::<Destroyed>(lock.seen());
-    recorder.destroyed(lock.seen());
+    recorder.destroyed(lock.seen(), NOWHERE);
     assert_eq!(lock.word.load(Relaxed), 0);
     let found = snapshot(directory.path());
     assert_eq!(of(&found, lock.address()).acquisitions, 1);
@@ -343,7 +344,7 @@ fn slots_of_destroyed_locks_are_used_again() {
         if n % 100 == 0 {
             contended_pair::<Recycled>(lock, site);
         }
-        recorder.destroyed(lock);
+        recorder.destroyed(lock, NOWHERE);
     }
     let found = snapshot(directory.path());
     assert_eq!(found.dropped_locks, 0);
@@ -363,7 +364,7 @@ fn figures_of_a_lock_whose_slot_another_thread_took() {
     let (first, second) = (AtomicU32::new(0), AtomicU32::new(0));
     recorder.created(at(&first, 0x1000), here());
     pair::<Taken>(at(&first, 0x1000));
-    recorder.destroyed(at(&first, 0x1000));
+    recorder.destroyed(at(&first, 0x1000), NOWHERE);
     // This thread's entry still carries the tag of the first lock.
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -394,7 +395,7 @@ fn a_lock_made_again_while_its_slot_is_for_the_taking() {
     for _ in 0..2 {
         recorder.created(first, site);
         pair::<Again>(first);
-        recorder.destroyed(first);
+        recorder.destroyed(first, NOWHERE);
     }
     recorder.created(first, site);
     let others: Vec<AtomicU32> = (0..50).map(|_| AtomicU32::new(0)).collect();
@@ -426,7 +427,7 @@ fn recycling_by_many_threads_loses_nothing() {
                     let lock = at(&word, 0x1000_0000 * (thread + 1) + 64 * (n % 700));
                     recorder.created(lock, site);
                     pair::<Churn>(lock);
-                    recorder.destroyed(lock);
+                    recorder.destroyed(lock, NOWHERE);
                     pair::<Churn>(shared[n % 8].seen());
                 }
             });
@@ -485,7 +486,7 @@ fn garbage_in_the_word_does_no_harm() {
         lock.word.store(if word == 1 { 0 } else { word }, Relaxed);
         match n % 3 {
             0 => contended_pair::<Garbage>(lock.seen(), here()),
-            1 => recorder.destroyed(lock.seen()),
+            1 => recorder.destroyed(lock.seen(), NOWHERE),
             _ => recorder.released(lock.seen(), common::NOWHERE),
         }
         pair::<Garbage>(lock.seen());

@@ -4,10 +4,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use poundlock_statfile::writer::Options;
+use poundlock_statfile::writer::{Manner, Options};
 use poundlock_statfile::{ArrayEnd, Error, layout, read};
 
-use crate::common::{self, Lock, SMALL, contended_pair, here, host, pair, start};
+use crate::common::{self, Lock, NOWHERE, SMALL, contended_pair, here, host, pair, start};
 
 /// A small file with some of everything in it, as bytes.
 fn sample() -> Vec<u8> {
@@ -30,7 +30,7 @@ fn make_sample() -> Vec<u8> {
                 contended_pair::<Sample>(lock.seen(), here());
             }
             if n % 4 == 0 {
-                recorder.destroyed(lock.seen());
+                recorder.destroyed(lock.seen(), NOWHERE);
             }
             recorder.event(n);
             recorder.duration(n % 3, 1 << n);
@@ -46,7 +46,7 @@ fn make_sample() -> Vec<u8> {
         scope.spawn(work).join().expect("no panic");
     });
     work();
-    std::mem::forget(recorder.wait_begin(locks[1].seen(), here()));
+    std::mem::forget(recorder.wait_begin(locks[1].seen(), here(), Manner::LOCK));
     std::fs::read(common::only_file(directory.path())).expect("it can be read")
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::{
     Lock, NOWHERE, SMALL, at, here, host, now, of, only_file, pair, recording, snapshot, start,
 };
-use poundlock_statfile::writer::{CallSite, Host, LockRef, Options};
+use poundlock_statfile::writer::{CallSite, Host, LockRef, Manner, Options};
 use poundlock_statfile::{LockKind, LockStats, layout};
 
 /// Return addresses of acquisitions.
@@ -35,7 +35,7 @@ fn a_wait_is_charged_to_the_holders_place() {
     let (held, waits, released) = (Barrier::new(2), Barrier::new(2), Barrier::new(2));
     let places = thread::scope(|scope| {
         let holder = scope.spawn(|| {
-            recorder.acquired(lock.seen(), FIRST);
+            recorder.acquired(lock.seen(), CallSite::at(FIRST), Manner::LOCK);
             held.wait();
             waits.wait();
             sleep();
@@ -45,10 +45,10 @@ fn a_wait_is_charged_to_the_holders_place() {
             site
         });
         held.wait();
-        let wait = recorder.wait_begin(lock.seen(), here());
+        let wait = recorder.wait_begin(lock.seen(), here(), Manner::LOCK);
         waits.wait();
         released.wait();
-        recorder.acquired_after_wait(lock.seen(), wait, SECOND);
+        recorder.acquired_after_wait(lock.seen(), wait, CallSite::at(SECOND), Manner::LOCK);
         recorder.released(lock.seen(), NOWHERE);
         holder.join().expect("no panic")
     });
@@ -77,7 +77,7 @@ fn each_of_several_holders_has_its_part_of_a_wait() {
     let stage = Barrier::new(3);
     thread::scope(|scope| {
         scope.spawn(|| {
-            recorder.acquired(lock.seen(), FIRST);
+            recorder.acquired(lock.seen(), CallSite::at(FIRST), Manner::LOCK);
             stage.wait();
             stage.wait();
             sleep();
@@ -87,20 +87,20 @@ fn each_of_several_holders_has_its_part_of_a_wait() {
         });
         scope.spawn(|| {
             stage.wait();
-            let wait = recorder.wait_begin(lock.seen(), here());
+            let wait = recorder.wait_begin(lock.seen(), here(), Manner::LOCK);
             stage.wait();
             stage.wait();
-            recorder.acquired_after_wait(lock.seen(), wait, SECOND);
+            recorder.acquired_after_wait(lock.seen(), wait, CallSite::at(SECOND), Manner::LOCK);
             sleep();
             recorder.released(lock.seen(), here());
             stage.wait();
         });
         stage.wait();
-        let wait = recorder.wait_begin(lock.seen(), here());
+        let wait = recorder.wait_begin(lock.seen(), here(), Manner::LOCK);
         stage.wait();
         stage.wait();
         stage.wait();
-        recorder.acquired_after_wait(lock.seen(), wait, 0x3000);
+        recorder.acquired_after_wait(lock.seen(), wait, CallSite::at(0x3000), Manner::LOCK);
         recorder.released(lock.seen(), here());
     });
     let found = snapshot(directory.path());
@@ -119,10 +119,10 @@ fn each_of_several_holders_has_its_part_of_a_wait() {
 fn who_waited_in_vain_is_charged_to_the_holder_as_well() {
     recording!(Vain: directory, recorder);
     let lock = Lock::default();
-    recorder.acquired(lock.seen(), FIRST);
+    recorder.acquired(lock.seen(), CallSite::at(FIRST), Manner::LOCK);
     thread::scope(|scope| {
         let body = || {
-            let wait = recorder.wait_begin(lock.seen(), here());
+            let wait = recorder.wait_begin(lock.seen(), here(), Manner::LOCK);
             sleep();
             recorder.abandoned_wait(lock.seen(), wait);
         };
@@ -131,7 +131,7 @@ fn who_waited_in_vain_is_charged_to_the_holder_as_well() {
     recorder.released(lock.seen(), here());
     // Nobody waits any more.
     pair::<Vain>(lock.seen());
-    drop(recorder.wait_begin(lock.seen(), here()));
+    drop(recorder.wait_begin(lock.seen(), here(), Manner::LOCK));
     pair::<Vain>(lock.seen());
     let found = snapshot(directory.path());
     let stats = of(&found, lock.address());
@@ -156,7 +156,7 @@ fn readers_that_a_writer_waits_for_are_its_holders() {
         for place in [FIRST, SECOND] {
             let stage = &stage;
             scope.spawn(move || {
-                recorder.acquired(reader(), place);
+                recorder.acquired(reader(), CallSite::at(place), Manner::LOCK);
                 stage.wait();
                 stage.wait();
                 if place == SECOND {
@@ -167,16 +167,16 @@ fn readers_that_a_writer_waits_for_are_its_holders() {
             });
         }
         stage.wait();
-        let wait = recorder.wait_begin(writer(), here());
+        let wait = recorder.wait_begin(writer(), here(), Manner::LOCK);
         stage.wait();
         stage.wait();
-        recorder.acquired_after_wait(writer(), wait, 0x3000);
+        recorder.acquired_after_wait(writer(), wait, CallSite::at(0x3000), Manner::LOCK);
         // And a reader for the writer.
         scope.spawn(|| {
-            let wait = recorder.wait_begin(reader(), here());
+            let wait = recorder.wait_begin(reader(), here(), Manner::LOCK);
             stage.wait();
             stage.wait();
-            recorder.acquired_after_wait(reader(), wait, FIRST);
+            recorder.acquired_after_wait(reader(), wait, CallSite::at(FIRST), Manner::LOCK);
             recorder.released(reader(), here());
         });
         let stage = &stage;
@@ -214,18 +214,23 @@ fn the_account_is_settled_when_all_is_over() {
                 for round in 0..20_000 {
                     let guard = match real.try_lock() {
                         Ok(guard) => {
-                            recorder.acquired(lock.seen(), FIRST + thread);
+                            recorder.acquired(lock.seen(), CallSite::at(FIRST + thread), Manner::LOCK);
                             guard
                         }
                         Err(_) => {
-                            let wait = recorder.wait_begin(lock.seen(), here());
+                            let wait = recorder.wait_begin(lock.seen(), here(), Manner::LOCK);
                             if round % 16 == 0 {
                                 thread::yield_now();
                                 recorder.abandoned_wait(lock.seen(), wait);
                                 continue;
                             }
                             let guard = real.lock().expect("no panic");
-                            recorder.acquired_after_wait(lock.seen(), wait, FIRST + thread);
+                            recorder.acquired_after_wait(
+                                lock.seen(),
+                                wait,
+                                CallSite::at(FIRST + thread),
+                                Manner::LOCK,
+                            );
                             guard
                         }
                     };
@@ -276,7 +281,7 @@ fn few_holds_are_all_timed() {
     recording!(Few: directory, _, Options { plain_clock: true, ..SMALL });
     let lock = Lock::default();
     for _ in 0..layout::FIRST_HOLDS {
-        Few::recorder().acquired(lock.seen(), 0);
+        Few::recorder().acquired(lock.seen(), NOWHERE, Manner::LOCK);
         thread::sleep(Duration::from_millis(1));
         Few::recorder().released(lock.seen(), NOWHERE);
     }
@@ -292,9 +297,9 @@ fn few_holds_are_all_timed() {
 fn what_is_held_and_waited_for_now_is_said() {
     recording!(Now: directory, recorder);
     let (lock, other) = (Lock::default(), Lock::default());
-    recorder.acquired(lock.seen(), FIRST);
+    recorder.acquired(lock.seen(), CallSite::at(FIRST), Manner::LOCK);
     let place = CallSite { pc: SECOND, ..here() };
-    let wait = recorder.wait_begin(other.seen(), place);
+    let wait = recorder.wait_begin(other.seen(), place, Manner::LOCK);
     let found = snapshot(directory.path());
     let [thread] = &found.records[..] else { panic!("one thread: {:?}", found.records) };
     // SAFETY: always succeeds.
@@ -319,14 +324,14 @@ fn a_hold_that_goes_on_is_charged_so_far() {
     let stage = Barrier::new(2);
     thread::scope(|scope| {
         scope.spawn(|| {
-            recorder.acquired(lock.seen(), FIRST);
+            recorder.acquired(lock.seen(), CallSite::at(FIRST), Manner::LOCK);
             stage.wait();
             stage.wait();
             recorder.released(lock.seen(), here());
             stage.wait();
         });
         stage.wait();
-        let wait = recorder.wait_begin(lock.seen(), here());
+        let wait = recorder.wait_begin(lock.seen(), here(), Manner::LOCK);
         let file = only_file(directory.path());
         let found = poundlock_statfile::read(&file, now() + 5_000_000_000).expect("a good file");
         let stats = of(&found, lock.address());
@@ -336,7 +341,7 @@ fn a_hold_that_goes_on_is_charged_so_far() {
         all_is_charged(stats, 1);
         stage.wait();
         stage.wait();
-        recorder.acquired_after_wait(lock.seen(), wait, SECOND);
+        recorder.acquired_after_wait(lock.seen(), wait, CallSite::at(SECOND), Manner::LOCK);
         recorder.released(lock.seen(), here());
     });
     let found = snapshot(directory.path());
@@ -360,7 +365,7 @@ fn every_wait_and_every_hold_is_in_the_distributions() {
         scope.spawn(|| {
             for number in 0..PLACES {
                 for _ in 0..waits(number) {
-                    recorder.acquired(lock.seen(), FIRST);
+                    recorder.acquired(lock.seen(), CallSite::at(FIRST), Manner::LOCK);
                     begun.wait();
                     begun.wait();
                     recorder.released(lock.seen(), place(PLACES + number));
@@ -372,10 +377,10 @@ fn every_wait_and_every_hold_is_in_the_distributions() {
         for number in 0..PLACES {
             for _ in 0..waits(number) {
                 begun.wait();
-                let wait = recorder.wait_begin(lock.seen(), place(number));
+                let wait = recorder.wait_begin(lock.seen(), place(number), Manner::LOCK);
                 begun.wait();
                 over.wait();
-                recorder.acquired_after_wait(lock.seen(), wait, SECOND);
+                recorder.acquired_after_wait(lock.seen(), wait, CallSite::at(SECOND), Manner::LOCK);
                 recorder.released(lock.seen(), NOWHERE);
                 over.wait();
             }

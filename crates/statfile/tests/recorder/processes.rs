@@ -14,11 +14,11 @@ use std::thread;
 use std::time::Duration;
 
 use poundlock_statfile::Snapshot;
-use poundlock_statfile::writer::{Host, Options, Recorder};
+use poundlock_statfile::writer::{Host, Manner, Options, Recorder};
 use poundlock_testing::{LIMIT, until};
 
 use crate::common::{
-    self, Lock, SMALL, at, contended_pair, files, here, host, of, pair, recording, snapshot, start,
+    self, Lock, NOWHERE, SMALL, at, contended_pair, files, here, host, of, pair, recording, snapshot, start,
 };
 
 const DIRECTORY: &str = "POUNDLOCK_TEST_DIRECTORY";
@@ -193,8 +193,8 @@ fn a_forked_child_has_a_file_of_its_own() {
     pair::<Forked>(lock.seen());
     contended_pair::<Forked>(waited.seen(), site);
     let held = Lock::default();
-    recorder.acquired(held.seen(), 0);
-    recorder.destroyed(gone.seen());
+    recorder.acquired(held.seen(), NOWHERE, Manner::LOCK);
+    recorder.destroyed(gone.seen(), NOWHERE);
     let word = lock.word.load(Relaxed);
     fork::<Forked>(|recorder| {
         for _ in 0..10 {
@@ -301,7 +301,7 @@ fn a_lock_that_the_parent_destroyed_lives_on_in_the_child() {
         // SAFETY: ends the process.
         unsafe { libc::_exit(0) };
     }
-    recorder.destroyed(lock.seen());
+    recorder.destroyed(lock.seen(), NOWHERE);
     destroyed.store(1, Relaxed);
     assert_eq!(wait_for(pid), 0);
     let all = read_all(directory.path());
@@ -397,7 +397,7 @@ fn work_until_killed(directory: &Path) {
     }
     thread::spawn(|| {
         pair::<Killed>(at(&WORDS[1], 0x2000));
-        let wait = Killed::recorder().wait_begin(at(&WORDS[2], 0x3000), here());
+        let wait = Killed::recorder().wait_begin(at(&WORDS[2], 0x3000), here(), Manner::LOCK);
         BEGUN.wait();
         loop {
             thread::park();
@@ -434,7 +434,7 @@ fn exec_ends_the_program_before() {
     pair::<Executed>(Lock::default().seen());
     if std::env::var_os(STAGE).is_none() {
         // Ends with the program; without its end on record it would seem to go on.
-        std::mem::forget(recorder.wait_begin(Lock::default().seen(), here()));
+        std::mem::forget(recorder.wait_begin(Lock::default().seen(), here(), Manner::LOCK));
         panic!("no exec: {}", child(name, &directory).env(STAGE, "second").stdout(Stdio::inherit()).exec());
     }
     recorder.finish();
@@ -451,7 +451,7 @@ fn a_limit_on_file_sizes_is_kept_to() {
         contended_pair::<Limited>(lock.seen(), here());
         pair::<Limited>(lock.seen());
         Limited::recorder().created(lock.seen(), here());
-        Limited::recorder().destroyed(lock.seen());
+        Limited::recorder().destroyed(lock.seen(), NOWHERE);
         println!("recording: {on}");
         return;
     }
@@ -563,7 +563,7 @@ fn a_signal_handler_may_use_locks() {
                 contended_pair::<Signals>(lock, site);
                 done += 1;
             }
-            recorder.destroyed(lock);
+            recorder.destroyed(lock, NOWHERE);
             done += 1;
         }
         drop(timer);

@@ -1,0 +1,133 @@
+//! A forked child keeps what its only thread held at the fork.
+//!
+//! The list of that is in the parent's file, which the parent goes on to write to. So the thread that forks
+//! makes a copy in memory of the process's own before it does, and the child takes it from there when it makes
+//! its own file. What other threads held stays with threads that the child does not have.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+
+use super::super::map::Map;
+use super::{held, locks};
+use crate::layout::{Held, Record, SHORT_LIST};
+
+/// As many threads may fork at a time and be seen.
+const AT_ONCE: usize = 4;
+
+/// The copies.
+pub(in crate::writer) struct Fork {
+    copies: [Copy; AT_ONCE],
+    /// In a child: one more than the number of the copy that is the child's, until it is taken.
+    mine: AtomicU32,
+    /// The child's thread.
+    thread: AtomicU64,
+}
+
+struct Copy {
+    /// Of the thread with this record; null if the copy is nobody's.
+    record: AtomicPtr<u8>,
+    len: AtomicU32,
+    held: [Held; SHORT_LIST],
+}
+
+impl Fork {
+    pub(in crate::writer) const fn new() -> Fork {
+        const NONE: Held = Held {
+            word: AtomicU32::new(0),
+            how: AtomicU32::new(0),
+            stack: AtomicU32::new(0),
+            class: AtomicU32::new(0),
+            address: AtomicU64::new(0),
+            sequence: AtomicU32::new(0),
+            watch: AtomicU32::new(0),
+        };
+        const EMPTY: Copy = Copy {
+            record: AtomicPtr::new(core::ptr::null_mut()),
+            len: AtomicU32::new(0),
+            held: [const { NONE }; SHORT_LIST],
+        };
+        Fork { copies: [const { EMPTY }; AT_ONCE], mine: AtomicU32::new(0), thread: AtomicU64::new(0) }
+    }
+
+    /// Before a fork, by the thread with this record.
+    pub(in crate::writer) fn prepare(&self, map: Map, record: &'static Record) {
+        let own = core::ptr::from_ref(record).cast_mut().cast::<u8>();
+        let free = self.copies.iter().find(|copy| {
+            copy.record.load(Relaxed) == own
+                || copy.record.compare_exchange(core::ptr::null_mut(), own, AcqRel, Relaxed).is_ok()
+        });
+        let Some(copy) = free else { return };
+        let list = held::list(map, record);
+        let used = list.iter().filter(|held| held.word.load(Relaxed) != 0);
+        let mut len = 0;
+        for (from, to) in used.zip(&copy.held) {
+            held::copy(from, to);
+            len += 1;
+        }
+        copy.len.store(len, Release);
+    }
+
+    /// After it, in the parent.
+    pub(in crate::writer) fn done(&self, record: *mut u8) {
+        for copy in &self.copies {
+            if copy.record.load(Relaxed) == record {
+                copy.record.store(core::ptr::null_mut(), Release);
+            }
+        }
+    }
+
+    /// After it, in the child, whose thread had this record.
+    pub(in crate::writer) fn in_child(&self, record: *mut u8) {
+        let mine = self.copies.iter().position(|copy| copy.record.load(Acquire) == record);
+        self.mine.store(mine.map_or(0, |mine| mine as u32 + 1), Relaxed);
+        self.thread.store(this_thread(), Relaxed);
+    }
+}
+
+pub(in crate::writer) fn this_thread() -> u64 {
+    // SAFETY: always succeeds.
+    unsafe { libc::pthread_self() as u64 }
+}
+
+/// In a forked child's new file: its parent's locks, and serials of its own.
+pub(in crate::writer) fn carry_over(from: Map, to: Map) {
+    let (old, new) = (from.header(), to.header());
+    let first = old.next_serial.load(Acquire).max(1);
+    new.first_serial.store(first, Relaxed);
+    new.next_serial.store(first, Relaxed);
+    locks::carry_over(from, to);
+}
+
+/// The thread has just got this record. If it is the one that was forked, it holds what it held.
+pub(in crate::writer) fn inherit(fork: &Fork, map: Map, record: &'static Record) {
+    let mine = fork.mine.load(Relaxed);
+    if mine == 0 || fork.thread.load(Relaxed) != this_thread() {
+        return;
+    }
+    fork.mine.store(0, Relaxed);
+    let copy = &fork.copies[mine as usize - 1];
+    let serial = record.checked().serial.load(Relaxed);
+    for from in &copy.held[..copy.len.load(Relaxed) as usize] {
+        let word = from.word.load(Relaxed);
+        let Some(known) = locks::by_word(map, word) else { continue };
+        let new = held::New {
+            word,
+            address: from.address.load(Relaxed),
+            class: known.class(),
+            stack: from.stack.load(Relaxed),
+            mode: super::Mode::from_byte(held::mode(from) as u8),
+            tried: false,
+        };
+        if held::push(map, record, &new) {
+            if let Some(held) = held::find(map, record, word) {
+                held.how.store(from.how.load(Relaxed), Relaxed);
+            }
+            if !held::is_read(from) {
+                known.slot.holder.store(serial, Relaxed);
+            }
+        }
+    }
+    for copy in &fork.copies {
+        copy.record.store(core::ptr::null_mut(), Relaxed);
+    }
+}

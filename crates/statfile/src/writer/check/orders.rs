@@ -1,0 +1,482 @@
+//! Orders of locks: which were seen before, and what goes to the log. EDGES in [`layout`].
+//!
+//! The first question of every acquisition while another lock is held is whether the same thread, or enough
+//! others, took these two locks like this before: one hash, and most often one line of the table of edges.
+//! What is new there is looked up in the table of pairs, which bounds how much evidence the log gets for one
+//! order of two classes.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::super::map::Map;
+use super::super::sys;
+use super::held;
+use super::locks::{self, Known};
+use super::log;
+use crate::LockKind;
+use crate::check::{ClassKey, Mode};
+use crate::layout::{
+    self, EdgeSlot, GUARDS, Held, LogEnd, Lost, PairSlot, READERS, Record, WINDOW, meta_kind,
+};
+
+/// A lock that is asked for, or was held before: an end of an edge.
+#[derive(Clone, Copy)]
+pub(in crate::writer) struct End {
+    pub(in crate::writer) known: Known,
+    pub(in crate::writer) mode: Mode,
+    pub(in crate::writer) stack: u32,
+}
+
+/// Not 0, which is a free slot, nor [`CHANGING`].
+#[inline(always)]
+fn hash(a: u64, b: u64) -> u64 {
+    let mut key = (a ^ b.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    key = (key ^ key >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    (key ^ key >> 29) | 2
+}
+
+/// A slot whose lock was dead gets another key just now.
+const CHANGING: u64 = 1;
+
+#[inline(always)]
+fn of_guard(lock: u32, mode: u32) -> u64 {
+    hash(u64::from(lock), u64::from(mode) + 1)
+}
+
+#[inline(always)]
+fn of_edge(from: u32, to: u32, modes: u32, guards: u64) -> u64 {
+    hash(u64::from(from) << 32 | u64::from(to), guards.wrapping_add(u64::from(modes)))
+}
+
+/// The thread of this record, which holds what is on its list, asks for `to`.
+#[inline(always)]
+pub(in crate::writer) fn asks(map: Map, record: &'static Record, to: &End) {
+    let list = held::list(map, record);
+    let serial = record.checked().serial.load(Relaxed);
+    let guards = guards(list);
+    for held in list {
+        let word = held.word.load(Relaxed);
+        if word == 0 || word == to.known.word {
+            continue;
+        }
+        let mode = held::mode(held);
+        let others = guards.wrapping_sub(of_guard(word, mode));
+        let key = of_edge(word, to.known.word, mode << 8 | to.mode as u32, others);
+        if !is_known(map, key, serial) {
+            is_new(map, record, held, to, key);
+        }
+    }
+}
+
+/// Of all that is held: what one lock adds can be taken away again.
+#[inline(always)]
+fn guards(list: &[Held]) -> u64 {
+    let of = |held: &Held| match held.word.load(Relaxed) {
+        0 => 0,
+        word => of_guard(word, held::mode(held)),
+    };
+    list.iter().fold(0, |sum, held| sum.wrapping_add(of(held)))
+}
+
+/// Whether this thread, or enough others, have done this.
+#[inline(always)]
+fn is_known(map: Map, key: u64, serial: u32) -> bool {
+    let Some(window) = map.edges(key) else { return false };
+    for slot in from(window, key) {
+        match slot.key.load(Acquire) {
+            0 => return false,
+            found if found == key => {
+                let [first, .., last] = &slot.threads;
+                return first.load(Relaxed) == serial
+                    || last.load(Relaxed) != 0
+                    || slot.threads.iter().any(|thread| thread.load(Relaxed) == serial);
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
+/// The slots of a window, in the order in which one for this key is looked for.
+#[inline(always)]
+fn from<T>(window: &[T; WINDOW], key: u64) -> impl Iterator<Item = &T> {
+    let start = (key >> 40) as usize;
+    (0..WINDOW).map(move |step| &window[start.wrapping_add(step) % WINDOW])
+}
+
+/// A slot of either table.
+trait Slot: 'static {
+    fn key(&self) -> &AtomicU64;
+    fn locks(&self) -> [&AtomicU32; 2];
+    /// Begins anew, for others.
+    fn clear(&self);
+    /// Whether such a name is of something that will not come again.
+    fn is_over(map: Map, name: u32) -> bool;
+}
+
+impl Slot for EdgeSlot {
+    fn key(&self) -> &AtomicU64 {
+        &self.key
+    }
+    fn locks(&self) -> [&AtomicU32; 2] {
+        [&self.from, &self.to]
+    }
+    fn clear(&self) {
+        self.threads.iter().for_each(|thread| thread.store(0, Relaxed));
+    }
+    fn is_over(map: Map, lock: u32) -> bool {
+        lock != 0 && locks::by_word(map, lock).is_none()
+    }
+}
+
+impl Slot for PairSlot {
+    fn key(&self) -> &AtomicU64 {
+        &self.key
+    }
+    fn locks(&self) -> [&AtomicU32; 2] {
+        [&self.from, &self.to]
+    }
+    fn clear(&self) {
+        self.threads.iter().for_each(|thread| thread.store(0, Relaxed));
+        self.count.store(0, Relaxed);
+        self.renewed_at.store(0, Relaxed);
+    }
+    fn is_over(map: Map, class: u32) -> bool {
+        class & ClassKey::BY_STACK == 0 && EdgeSlot::is_over(map, class)
+    }
+}
+
+/// The slot with this key, and whether it is new: taken from the free ones, or from those of locks that are no
+/// more, of which two are looked at.
+fn claim<T: Slot>(
+    map: Map,
+    window: &'static [T; WINDOW],
+    key: u64,
+    names: [u32; 2],
+) -> Option<(&'static T, bool)> {
+    let name = |slot: &T| {
+        for (to, name) in slot.locks().into_iter().zip(names) {
+            to.store(name, Relaxed);
+        }
+    };
+    for slot in from(window, key) {
+        let mut found = slot.key().load(Acquire);
+        if found == 0 {
+            match slot.key().compare_exchange(0, key, AcqRel, Acquire) {
+                Ok(_) => {
+                    name(slot);
+                    return Some((slot, true));
+                }
+                Err(now) => found = now,
+            }
+        }
+        if found == key {
+            return Some((slot, false));
+        }
+    }
+    for slot in from(window, key.rotate_left(17)).take(2) {
+        let old = slot.key().load(Acquire);
+        let over = slot.locks().into_iter().any(|lock| T::is_over(map, lock.load(Relaxed)));
+        if old > CHANGING && over && slot.key().compare_exchange(old, CHANGING, AcqRel, Relaxed).is_ok() {
+            // A thread that knew the old key may still add itself, if it took a lock that was no more: then
+            // one piece of evidence about the new key is missing.
+            slot.clear();
+            name(slot);
+            slot.key().store(key, Release);
+            return Some((slot, true));
+        }
+    }
+    None
+}
+
+/// Adds the thread to those that were here, if there is room for it. Whether there was, and it is new.
+fn note(threads: &[AtomicU32], serial: u32) -> bool {
+    for thread in threads {
+        let mut found = thread.load(Relaxed);
+        if found == 0 {
+            match thread.compare_exchange(0, serial, Relaxed, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => found = now,
+            }
+        }
+        if found == serial {
+            return false;
+        }
+    }
+    false
+}
+
+/// Whether what this pair has of evidence is to become more, by another edge; `within` one class.
+fn has_room(map: Map, pair: &PairSlot, within: bool) -> bool {
+    let limit = if within { layout::EVIDENCE_WITHIN } else { layout::EVIDENCE };
+    let more = |count: u32| (count < limit).then_some(count + 1);
+    if pair.count.fetch_update(Relaxed, Relaxed, more).is_ok() {
+        return true;
+    }
+    // Evidence about locks that have died says nothing about those that live.
+    let deaths = map.header().deaths.load(Relaxed);
+    let renewed_at = pair.renewed_at.load(Relaxed);
+    let next = deaths.saturating_mul(2).saturating_add(limit);
+    if deaths >= renewed_at.max(limit)
+        && pair.renewed_at.compare_exchange(renewed_at, next, Relaxed, Relaxed).is_ok()
+    {
+        pair.count.store(limit / 2, Relaxed);
+        return true;
+    }
+    if within {
+        log::lost(map, Lost::Evidence);
+    }
+    false
+}
+
+/// This thread has not taken `to` like this while it held this.
+#[cold]
+#[inline(never)]
+fn is_new(map: Map, record: &'static Record, held: &'static Held, to: &End, key: u64) {
+    let _errno = sys::Errno::keep();
+    let Some(from) = held_by(map, record, held) else { return };
+    let guards = Guards::of(map, record, from.known.word, to.known.word, None);
+    edge(map, record, &from, to, key, &guards);
+}
+
+/// What an entry says, if its lock is still the thread's; else it is dropped.
+pub(in crate::writer) fn held_by(map: Map, record: &'static Record, held: &'static Held) -> Option<End> {
+    let word = held.word.load(Relaxed);
+    let known = locks::by_word(map, word).filter(|known| {
+        let holder = known.slot.holder.load(Relaxed);
+        holder == record.checked().serial.load(Relaxed) || (held::is_read(held) && holder & READERS != 0)
+    });
+    let Some(known) = known else {
+        held::remove(map, record, held);
+        return None;
+    };
+    Some(End { known, mode: mode_of(held), stack: held.stack.load(Relaxed) })
+}
+
+fn mode_of(held: &Held) -> Mode {
+    Mode::from_byte(held::mode(held) as u8)
+}
+
+/// Logs an edge, unless there is evidence enough. `key` is that of the edge.
+fn edge(map: Map, record: &'static Record, from: &End, to: &End, key: u64, guards: &Guards) {
+    let serial = record.checked().serial.load(Relaxed);
+    let slot = map.edges(key).and_then(|window| claim(map, window, key, [from.known.word, to.known.word]));
+    // A slot that is there was claimed by whoever did this first.
+    let first = slot.is_none_or(|(_, first)| first);
+    if let Some((slot, _)) = slot
+        && !note(&slot.threads, serial)
+    {
+        return;
+    }
+    let (from_class, to_class) = (from.known.class(), to.known.class());
+    let modes = (from.mode as u32) << 8 | to.mode as u32;
+    let key = of_edge(from_class, to_class, modes | 1 << 31, guards.classes);
+    let pair = map.pairs(key).and_then(|window| claim(map, window, key, [from_class, to_class]));
+    let Some((pair, _)) = pair else {
+        log::lost(map, Lost::Pairs);
+        return;
+    };
+    let new_thread = note(&pair.threads, serial);
+    let within = from_class == to_class;
+    let limit = if within { layout::EVIDENCE_WITHIN } else { layout::EVIDENCE };
+    let room = if first { has_room(map, pair, within) } else { pair.count.load(Relaxed) < limit };
+    if !room && !new_thread {
+        return;
+    }
+    let made = [locks::in_edge(from.known), locks::in_edge(to.known)];
+    if guards.more {
+        log::lost(map, Lost::Guards);
+    }
+    log::append(map, record, layout::LOG_EDGE, |event| {
+        let event = event.edge();
+        let kinds = [fill(&event.from, from, from_class, made[0]), fill(&event.to, to, to_class, made[1])];
+        event.kinds.store(u32::from(kinds[0]) | u32::from(kinds[1]) << 8, Relaxed);
+        let how = [from.mode as u8, to.mode as u8, guards.len as u8, u8::from(guards.more)];
+        event.how.store(u32::from_le_bytes(how), Relaxed);
+        let mut modes = 0;
+        for (n, (place, guard)) in event.guards.iter().zip(&guards.kept).enumerate() {
+            place.store(guard.word, Relaxed);
+            modes |= guard.mode << (4 * n);
+        }
+        event.guard_modes.store(modes, Relaxed);
+    });
+}
+
+/// Returns the lock's kind.
+fn fill(end: &LogEnd, of: &End, class: u32, made: u32) -> u8 {
+    let kind = meta_kind(of.known.slot.meta.load(Relaxed));
+    end.lock.store(of.known.word, Relaxed);
+    end.class.store(class, Relaxed);
+    end.stack.store(of.stack, Relaxed);
+    end.made.store(made, Relaxed);
+    end.address.store(locks::object(of.known.slot.address.load(Relaxed), kind), Relaxed);
+    kind
+}
+
+/// What else was held when a lock was asked for.
+struct Guards {
+    /// Those held longest.
+    kept: [Guard; GUARDS],
+    len: usize,
+    more: bool,
+    /// Of the classes of all.
+    classes: u64,
+    /// Of all.
+    all: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Guard {
+    sequence: u32,
+    word: u32,
+    mode: u32,
+}
+
+impl Guards {
+    /// What is on the list but for these two locks; `before` a hold of that number began.
+    fn of(map: Map, record: &'static Record, from: u32, to: u32, before: Option<u32>) -> Guards {
+        let mut guards = Guards { kept: [Guard::default(); GUARDS], len: 0, more: false, classes: 0, all: 0 };
+        let now = record.checked().sequence.load(Relaxed);
+        let age = |sequence: u32| now.wrapping_sub(sequence);
+        for held in held::list(map, record) {
+            let word = held.word.load(Relaxed);
+            let sequence = held.sequence.load(Relaxed);
+            let later = before.is_some_and(|before| age(sequence) <= age(before));
+            if word == 0 || word == from || word == to || later {
+                continue;
+            }
+            let guard = Guard { sequence, word, mode: held::mode(held) };
+            guards.classes = guards.classes.wrapping_add(of_guard(held.class.load(Relaxed), guard.mode));
+            guards.all = guards.all.wrapping_add(of_guard(word, guard.mode));
+            // Into its place by age.
+            let place = guards.kept[..guards.len].iter().position(|kept| age(kept.sequence) < age(sequence));
+            let place = place.unwrap_or(guards.len);
+            if guards.len == GUARDS {
+                guards.more = true;
+                if place == GUARDS {
+                    continue;
+                }
+            } else {
+                guards.len += 1;
+            }
+            guards.kept.copy_within(place..guards.len - 1, place + 1);
+            guards.kept[place] = guard;
+        }
+        guards
+    }
+}
+
+/// A thread waits for a condition variable while it holds locks: it will take `mutex` again while it holds
+/// what it holds now.
+pub(in crate::writer) fn waits(
+    map: Map,
+    record: &'static Record,
+    condition: &End,
+    mutex: u32,
+    again: Option<&End>,
+) {
+    for held in held::list(map, record) {
+        let word = held.word.load(Relaxed);
+        if word == 0 || word == mutex {
+            continue;
+        }
+        for to in [Some(condition), again].into_iter().flatten() {
+            between(map, record, held, to, mutex);
+        }
+    }
+}
+
+/// As in [`asks`], but without the mutex.
+fn between(map: Map, record: &'static Record, held: &'static Held, to: &End, mutex: u32) {
+    let serial = record.checked().serial.load(Relaxed);
+    let without = held::find(map, record, mutex).map_or(0, |held| of_guard(mutex, held::mode(held)));
+    let (word, mode) = (held.word.load(Relaxed), held::mode(held));
+    let others = guards(held::list(map, record)).wrapping_sub(without).wrapping_sub(of_guard(word, mode));
+    let key = of_edge(word, to.known.word, mode << 8 | to.mode as u32, others);
+    if is_known(map, key, serial) {
+        return;
+    }
+    let _errno = sys::Errno::keep();
+    let Some(from) = held_by(map, record, held) else { return };
+    let guards = Guards::of_without(map, record, from.known.word, mutex);
+    edge(map, record, &from, to, key, &guards);
+}
+
+impl Guards {
+    /// What is on the list but for these two.
+    fn of_without(map: Map, record: &'static Record, from: u32, mutex: u32) -> Guards {
+        Guards::of(map, record, from, mutex, None)
+    }
+}
+
+/// The thread wakes those who wait for a condition variable with the mutex of this word, and holds other locks:
+/// who holds one of those while it waits to be woken, waits for this thread, which had to take it first.
+pub(in crate::writer) fn wakes(map: Map, record: &'static Record, condition: &End, mutex: u32) {
+    let serial = record.checked().serial.load(Relaxed);
+    for held in held::list(map, record) {
+        let word = held.word.load(Relaxed);
+        if word == 0 || word == mutex {
+            continue;
+        }
+        let before = held.sequence.load(Relaxed);
+        let guards = Guards::of(map, record, word, condition.known.word, Some(before));
+        let modes = (Mode::Condition as u32) << 8 | held::mode(held);
+        let key = of_edge(condition.known.word, word, modes, guards.all);
+        if is_known(map, key, serial) {
+            continue;
+        }
+        let _errno = sys::Errno::keep();
+        if let Some(to) = held_by(map, record, held) {
+            edge(map, record, condition, &to, key, &guards);
+        }
+    }
+}
+
+/// The thread, which holds nothing, writes under a readers-writer lock.
+#[inline(always)]
+pub(in crate::writer) fn writes(map: Map, record: &'static Record, lock: &End) {
+    let key = of_edge(0, lock.known.word, lock.mode as u32, 0);
+    if !is_known(map, key, record.checked().serial.load(Relaxed)) {
+        writes_first(map, record, lock, key);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn writes_first(map: Map, record: &'static Record, lock: &End, key: u64) {
+    let _errno = sys::Errno::keep();
+    let serial = record.checked().serial.load(Relaxed);
+    let slot = map.edges(key).and_then(|window| claim(map, window, key, [0, lock.known.word]));
+    let Some((slot, _)) = slot else {
+        log::lost(map, Lost::Pairs);
+        return;
+    };
+    if note(&slot.threads, serial) {
+        locks::in_edge(lock.known);
+        let meta = lock.known.slot.meta.load(Relaxed);
+        log::append(map, record, layout::LOG_WROTE, |event| {
+            locks::about(event, lock.known.word, lock.known.class(), lock.known.slot, meta);
+        });
+    }
+}
+
+/// Whether this is found for the first time: `what`, about this class, at this place and another.
+pub(in crate::writer) fn is_first_finding(map: Map, what: u8, class: u32, stacks: [u32; 2]) -> bool {
+    let key = hash(
+        u64::from(what) << 32 | u64::from(class) | 1 << 63,
+        u64::from(stacks[0]) << 32 | u64::from(stacks[1]),
+    );
+    // Not of a lock: never over.
+    match map.pairs(key).and_then(|window| claim::<PairSlot>(map, window, key, [ClassKey::BY_STACK; 2])) {
+        Some((_, first)) => first,
+        None => {
+            log::lost(map, Lost::Pairs);
+            false
+        }
+    }
+}
+
+/// Whether threads write under locks of this kind apart from reading.
+pub(in crate::writer) fn has_readers(kind: LockKind) -> bool {
+    matches!(kind, LockKind::RwWriters | LockKind::SharedRwWriters)
+}
