@@ -108,7 +108,7 @@ impl Ended {
     }
 }
 
-fn signal_name(signal: i32) -> Option<&'static str> {
+pub(crate) fn signal_name(signal: i32) -> Option<&'static str> {
     Some(match signal {
         libc::SIGHUP => "SIGHUP",
         libc::SIGINT => "SIGINT",
@@ -314,6 +314,29 @@ fn watch(child: &mut Child, set: &libc::sigset_t, meanwhile: &mut dyn Meanwhile)
             // SAFETY: kill takes two numbers.
             unsafe { libc::kill(pid, signal) };
         }
+    }
+}
+
+/// All signals blocked, until it is dropped.
+pub(crate) struct BlockedSignals(libc::sigset_t);
+
+impl BlockedSignals {
+    pub(crate) fn all() -> BlockedSignals {
+        let mut all = std::mem::MaybeUninit::zeroed();
+        let mut before = std::mem::MaybeUninit::zeroed();
+        // SAFETY: both buffers are sets; the first one is filled before it is used, and zeroes are a set.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+            BlockedSignals(before.assume_init())
+        }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: the set is the one that the kernel gave us.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
     }
 }
 

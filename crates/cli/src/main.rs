@@ -11,6 +11,7 @@ use clap::{FromArgMatches, Parser, Subcommand};
 mod bench;
 #[cfg(feature = "carry")]
 mod carried;
+mod check;
 mod complete;
 mod ipcrm;
 mod ipcs;
@@ -47,6 +48,8 @@ enum Cmd {
     /// Run a program and show which locks it waits for, where, and how long
     #[command(mut_arg("command", |argument| argument.required(false).required_unless_present("read")))]
     Stat(Box<stat::Args>),
+    /// Run a program and find deadlocks and misuse of its locks, before they happen
+    Check(Box<check::Args>),
     /// List the locks that a program can run on
     Locks(locks::Args),
     /// Measure our locks against glibc's on this machine
@@ -94,6 +97,7 @@ fn dispatch(cmd: Cmd) -> ExitCode {
     match cmd {
         Cmd::Run(args) => run::main(args),
         Cmd::Stat(args) => stat::main(*args),
+        Cmd::Check(args) => check::main(*args),
         Cmd::Locks(args) => locks::main(args),
         #[cfg(feature = "bench")]
         Cmd::Bench(args) => bench::main(args),

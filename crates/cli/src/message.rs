@@ -10,6 +10,8 @@ use crate::launch;
 pub(crate) mod status {
     /// The command line makes no sense (clap's own status for it).
     pub(crate) const USAGE: u8 = 2;
+    /// `check` ended the program because its threads waited for each other.
+    pub(crate) const DEADLOCK: u8 = 98;
     /// Poundlock itself failed; the program was not run.
     pub(crate) const OURS: u8 = 125;
     /// The program was found but cannot be run, or not with our locks.

@@ -1,5 +1,6 @@
 //! The directory in which the processes of a run leave their files, and who leaves one there.
 
+use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -62,6 +63,25 @@ pub(crate) fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
         of_ours.then(|| (entry.path(), entry.metadata().map_or(0, |metadata| metadata.len())))
     };
     entries.flatten().filter_map(file).collect()
+}
+
+/// The statistics files, by process and number.
+pub(crate) fn by_process(dir: &Path) -> BTreeMap<u32, BTreeMap<u32, PathBuf>> {
+    let mut files: BTreeMap<u32, BTreeMap<u32, PathBuf>> = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let mut parts = name.to_str().unwrap_or_default().split('.');
+        let number = |part: Option<&str>| part.and_then(|part| part.parse::<u32>().ok());
+        // A pipe in its place would keep us waiting.
+        let is_file = || entry.file_type().is_ok_and(|file_type| file_type.is_file());
+        if let (Some(pid), Some(count), Some("stat"), None) =
+            (number(parts.next()), number(parts.next()), parts.next(), parts.next())
+            && is_file()
+        {
+            files.entry(pid).or_default().insert(count, entry.path());
+        }
+    }
+    files
 }
 
 /// The processes that leave figures in this directory, or will once they have used a lock.

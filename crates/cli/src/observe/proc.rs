@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Seen {
     /// On a CPU, or ready for one.
     Ready,
-    /// Asleep in this call, with its first three arguments.
-    Call(libc::c_long, [u64; 3]),
+    /// Asleep in this call, with its first four arguments.
+    Call(libc::c_long, [u64; 4]),
     /// Asleep outside of a call.
     Outside,
     /// Asleep; in which call is not shown to us.
@@ -154,6 +154,13 @@ pub(crate) fn tasks(pid: u32) -> Option<Vec<u32>> {
     Some(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
+/// The children of a process, of all its threads, each with the process.
+pub(crate) fn children_of(pid: u32) -> Vec<(u32, u32)> {
+    let tids = tasks(pid).unwrap_or_default();
+    let children = tids.into_iter().filter_map(|tid| Task::new(pid, tid, false).children());
+    children.flatten().map(|child| (child, pid)).collect()
+}
+
 /// The id of a process in the innermost namespace that it is in.
 pub(crate) fn inner_pid(pid: u32) -> Option<u32> {
     inner_id(Path::new(&format!("/proc/{pid}")))
@@ -235,7 +242,7 @@ mod tests {
         assert_eq!(parse_call("-1 0x7ffe 0x7f21\n"), Seen::Outside);
         assert_eq!(parse_call("-1 0x0 0x0\n"), Seen::Gone);
         let futex = "202 0x55aa 0x189 0x2 0x0 0x0 0xffffffff 0x7ffe 0x7f21\n";
-        assert_eq!(parse_call(futex), Seen::Call(202, [0x55aa, 0x189, 2]));
+        assert_eq!(parse_call(futex), Seen::Call(202, [0x55aa, 0x189, 2, 0]));
     }
 
     #[test]

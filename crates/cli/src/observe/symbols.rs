@@ -86,6 +86,10 @@ pub(crate) struct Frame {
     pub(crate) module: String,
     /// Whether the line is known.
     pub(crate) has_line: bool,
+    /// The source file as the debug information names it; empty if unknown.
+    pub(crate) file: String,
+    /// The line in it; 0 if unknown.
+    pub(crate) line: u32,
     /// Whether it is part of the program rather than of a library.
     pub(crate) in_program: bool,
     /// How the program came to the frames that are of interest: the C library that starts a thread, or the
@@ -137,6 +141,8 @@ impl Space<'_> {
             function: String::new(),
             module: module.to_owned(),
             has_line: false,
+            file: String::new(),
+            line: 0,
             in_program,
             is_plumbing: false,
         };
@@ -159,11 +165,13 @@ impl Space<'_> {
                 let is_plumbing = is_libc
                     || function.name == "_start"
                     || function.file.as_deref().is_some_and(is_of_the_system);
-                let line = function.file.map(|file| self.symbols.line(&file, function.line));
-                let has_line = line.is_some();
-                let line = line.unwrap_or_else(|| format!("in {name}"));
-                let text = format!("{} ({line})", short(&function.name));
-                Frame { function: function.name, has_line, is_plumbing, ..frame(text, &name, in_program) }
+                let shown = function.file.as_ref().map(|file| self.symbols.line(file, function.line));
+                let has_line = shown.is_some();
+                let shown = shown.unwrap_or_else(|| format!("in {name}"));
+                let text = format!("{} ({shown})", short(&function.name));
+                let (file, line) = (function.file.unwrap_or_default(), function.line.unwrap_or(0));
+                let of_module = frame(text, &name, in_program);
+                Frame { function: function.name, has_line, file, line, is_plumbing, ..of_module }
             })
             .collect();
         if frames.is_empty() {

@@ -13,7 +13,7 @@ use super::sampler::Outcome;
 use crate::launch::Ended;
 use crate::message::say;
 use crate::observe::place::{files, is_alive, pid_of};
-use crate::program;
+use crate::observe::strangers::{self, Seen};
 
 /// What the directory is called, up to a part that chance picks.
 pub(super) const PREFIX: &str = "poundlock-stat-";
@@ -164,40 +164,21 @@ impl Figures {
 
     /// Says which programs of the command ran without our library, and what to do about that.
     fn remark_on_strangers(&self, ended: &Ended, sampled: Option<&Outcome>) {
-        let mut names: BTreeMap<String, (u64, &str)> = BTreeMap::new();
-        // What a look found of the command before it was executed is this program.
-        let ours = std::env::current_exe().unwrap_or_default();
-        let not_yet = |pid: u32, exe: &str| pid == ended.pid && Path::new(exe) == ours;
-        for process in sampled.map_or(&[][..], |sampled| &sampled.processes[..]) {
-            let was = |pid: u32| {
-                self.snapshots.iter().any(|snapshot| snapshot.pid == pid && snapshot.exe == process.exe)
-            };
-            // What has loaded the library may become a program that has not. A child that goes on in its
-            // parent's program and uses no lock leaves no file. Of the command itself it has been said.
-            let left_a_file = self.snapshots.iter().any(|snapshot| snapshot.pid == process.pid);
-            if process.exe.is_empty()
-                || not_yet(process.pid, &process.exe)
-                || self.unmeasured.contains(&process.pid)
-                || was(process.pid)
-                || (!left_a_file && (process.pid == ended.pid || was(process.parent)))
-            {
-                continue;
-            }
-            let name = if process.name.is_empty() { &process.exe } else { &process.name };
-            let (count, _) = names.entry(name.clone()).or_insert((0, &process.exe));
-            *count += 1;
-        }
-        for (name, (count, exe)) in names {
-            let why = match program::check(Path::new(exe)) {
-                Err(failure) => failure.line,
-                Ok(()) => {
-                    "its environment was cleared (by env -i, runuser -l, sudo, ...): run `poundlock stat` \
-                    behind whatever cleared it"
-                        .to_owned()
-                }
-            };
-            let times = if count > 1 { format!(" ({count} times)") } else { String::new() };
-            say(format_args!("{name}{times} was started without our library and not measured: {why}"));
+        let seen = sampled.map_or(&[][..], |sampled| &sampled.processes[..]);
+        let seen: Vec<Seen> = seen
+            .iter()
+            .map(|process| Seen {
+                pid: process.pid,
+                parent: process.parent,
+                exe: process.exe.clone(),
+                name: process.name.clone(),
+            })
+            .collect();
+        let left: Vec<(u32, &str)> =
+            self.snapshots.iter().map(|snapshot| (snapshot.pid, snapshot.exe.as_str())).collect();
+        for line in strangers::remarks(ended.pid, seen.iter(), &left, &self.unmeasured, ("measured", "stat"))
+        {
+            say(line);
         }
     }
 

@@ -20,6 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::launch::BlockedSignals;
 use crate::observe::proc;
 
 pub(crate) use outcome::{Estimate, Graph, Hidden, Holder, Outcome, Sleep, Times};
@@ -71,7 +72,7 @@ impl Sampler {
         let shared = Arc::new(Shared { state: Mutex::new(state), stop: Condvar::new() });
         let of_thread = shared.clone();
         // A thread begins with the mask of the one that starts it.
-        let before = Blocked::all();
+        let before = BlockedSignals::all();
         let thread = std::thread::Builder::new().name("sampler".into()).spawn(move || watch(&of_thread));
         drop(before);
         Ok(Sampler { shared, thread: Some(thread?) })
@@ -154,27 +155,4 @@ fn now() -> u64 {
 /// The CPU time of this thread.
 fn cost() -> u64 {
     proc::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
-}
-
-/// All signals blocked, until it is dropped.
-struct Blocked(libc::sigset_t);
-
-impl Blocked {
-    fn all() -> Blocked {
-        let mut all = std::mem::MaybeUninit::zeroed();
-        let mut before = std::mem::MaybeUninit::zeroed();
-        // SAFETY: both buffers are sets; the first one is filled before it is used, and zeroes are a set.
-        unsafe {
-            libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-            Blocked(before.assume_init())
-        }
-    }
-}
-
-impl Drop for Blocked {
-    fn drop(&mut self) {
-        // SAFETY: the set is the one that the kernel gave us.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
-    }
 }

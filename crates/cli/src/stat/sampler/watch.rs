@@ -11,6 +11,7 @@ use super::outcome::{Graph, Hidden, Holder, Outcome, Process, Sleep, Threads, Ti
 use super::series::{self, Key, Party, Series, Waited};
 use super::tally::{Life, STILL_NS, Sample, Tally};
 use crate::observe::calls;
+use crate::observe::place::by_process;
 use crate::observe::proc::{self, Seen, Stat, Sums, Task};
 
 /// Threads looked at in one round, of all processes together: some 4 us each.
@@ -179,11 +180,11 @@ impl Watch {
 
     /// Finds processes, their files and their threads.
     pub(super) fn discover(&mut self, now: u64) {
-        let files = files(&self.dir);
+        let files = by_process(&self.dir);
         let mut pids: Vec<(u32, u32)> = match self.whom {
             #[cfg(test)]
             Whom::Process(pid) => vec![(pid, 0)],
-            Whom::Children => children_of(std::process::id()),
+            Whom::Children => proc::children_of(std::process::id()),
         };
         let mut seen: HashSet<u32> = pids.iter().map(|&(pid, _)| pid).collect();
         let known: HashSet<u32> = self.processes.iter().map(|process| process.pid).collect();
@@ -191,7 +192,7 @@ impl Watch {
         let mut at = 0;
         while let Some(&(pid, parent)) = pids.get(at) {
             at += 1;
-            let children = children_of(pid);
+            let children = proc::children_of(pid);
             pids.extend(children.into_iter().filter(|(child, _)| seen.insert(*child)));
             if !known.contains(&pid) {
                 self.found(pid, parent, now);
@@ -788,7 +789,7 @@ fn sleep(seen: Seen, wait: Option<LockKind>, is_thread: impl Fn(u32) -> bool) ->
     let (number, arguments) = match seen {
         Seen::Ready | Seen::Gone => return None,
         Seen::Call(number, arguments) => (number, arguments),
-        Seen::Outside | Seen::Hidden => (-1, [0; 3]),
+        Seen::Outside | Seen::Hidden => (-1, [0; 4]),
     };
     Some(match wait {
         Some(LockKind::Condition) => Sleep::Condition,
@@ -820,32 +821,6 @@ fn without_digits(name: &str) -> String {
     text
 }
 
-/// The children of a process, of all its threads, each with the process.
-fn children_of(pid: u32) -> Vec<(u32, u32)> {
-    let tids = proc::tasks(pid).unwrap_or_default();
-    let children = tids.into_iter().filter_map(|tid| Task::new(pid, tid, false).children());
-    children.flatten().map(|child| (child, pid)).collect()
-}
-
-/// The statistics files, by process and number.
-fn files(dir: &Path) -> BTreeMap<u32, BTreeMap<u32, PathBuf>> {
-    let mut files: BTreeMap<u32, BTreeMap<u32, PathBuf>> = BTreeMap::new();
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let mut parts = name.to_str().unwrap_or_default().split('.');
-        let number = |part: Option<&str>| part.and_then(|part| part.parse::<u32>().ok());
-        // A pipe in its place would keep us waiting.
-        let is_file = || entry.file_type().is_ok_and(|file_type| file_type.is_file());
-        if let (Some(pid), Some(count), Some("stat"), None) =
-            (number(parts.next()), number(parts.next()), parts.next(), parts.next())
-            && is_file()
-        {
-            files.entry(pid).or_default().insert(count, entry.path());
-        }
-    }
-    files
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -873,7 +848,7 @@ mod tests {
     #[test]
     fn a_futex_is_a_join_if_its_word_is_a_thread() {
         let private_wait = (libc::FUTEX_WAIT_BITSET | libc::FUTEX_CLOCK_REALTIME) as u64;
-        let seen = Seen::Call(libc::SYS_futex, [0x7f00, private_wait, 71]);
+        let seen = Seen::Call(libc::SYS_futex, [0x7f00, private_wait, 71, 0]);
         assert_eq!(sleep(seen, None, |tid| tid == 71), Some(Sleep::Join));
         assert_eq!(sleep(seen, None, |_| false), Some(Sleep::Futex));
         assert_eq!(sleep(seen, Some(LockKind::RwReaders), |_| true), Some(Sleep::Lock));

@@ -1,0 +1,345 @@
+//! A checked process, followed from its first lock to its end.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use poundlock_order::{Cycle, Order};
+use poundlock_statfile::check::{Edge, Event, LockId, Misuse, Serial, Wrong};
+use poundlock_statfile::{LiveThread, Snapshot};
+
+use crate::observe::place::is_alive;
+use crate::observe::proc::{self, Seen, Task};
+use crate::observe::symbols::Symbols;
+
+use super::collector::{Amendment, Collector};
+use super::deadlock::Waits;
+use super::feed::{Described, Feed, Logged};
+use super::finding::{Process as Place, Stack, Thread};
+use super::long::{Holds, Long};
+use super::naming::Naming;
+use super::report::{NoRoom, Seen as Looked};
+use super::tell::Teller;
+use super::watcher::Settings;
+
+/// Steps of searches that were put off, in each round without events,
+const STEPS_A_ROUND: u64 = 1 << 16;
+/// and at the end of the process.
+const STEPS_AT_THE_END: u64 = 50_000_000;
+/// Looks after which a thread's name is read again: threads often get theirs after their start.
+const NAME_LOOKS: u32 = 64;
+
+/// A process, as long as it is one program.
+pub(super) struct Process {
+    pub(super) path: PathBuf,
+    /// Which of the programs it is that the process has been.
+    pub(super) number: u32,
+    /// In its own namespace, and in ours.
+    pub(super) inner: u32,
+    pub(super) outer: u32,
+    feed: Feed,
+    order: Order,
+    exe: String,
+    threads: HashMap<Serial, Thread>,
+    looks: HashMap<Serial, u32>,
+    known: HashMap<LockId, Described>,
+    /// Those that count in the file now.
+    now: Vec<LiveThread>,
+    waits: Waits,
+    holds: Holds,
+    waits_looked_at: u64,
+    holds_looked_at: u64,
+    /// Whether an event has come in the last round.
+    busy: bool,
+}
+
+/// Between two looks at waits, in nanoseconds.
+const WAITS_NS: u64 = 10_000_000;
+
+impl Process {
+    /// `None` if the file is not finished.
+    pub(super) fn open(
+        path: &Path,
+        number: u32,
+        outer: impl Fn(u32) -> u32,
+    ) -> Result<Option<Process>, poundlock_statfile::Error> {
+        let Some(feed) = Feed::open(path)? else { return Ok(None) };
+        let inner = feed.pid();
+        Ok(Some(Process {
+            path: path.to_owned(),
+            number,
+            inner,
+            outer: outer(inner),
+            exe: feed.exe(),
+            feed,
+            order: Order::new(),
+            threads: HashMap::new(),
+            looks: HashMap::new(),
+            known: HashMap::new(),
+            now: Vec::new(),
+            waits: Waits::default(),
+            holds: Holds::default(),
+            waits_looked_at: 0,
+            holds_looked_at: 0,
+            busy: false,
+        }))
+    }
+
+    pub(super) fn exe(&self) -> &str {
+        &self.exe
+    }
+
+    /// Whether it has ended, or is about to become another program.
+    pub(super) fn has_ended(&self) -> bool {
+        self.feed.has_ended()
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        is_alive(self.outer)
+    }
+
+    /// One round: what came since the last one, and what there is to see now. `gone`: it will log nothing more.
+    pub(super) fn follow(
+        &mut self,
+        gone: bool,
+        now: u64,
+        settings: &Settings,
+        symbols: &Symbols,
+        collector: &mut Collector,
+    ) {
+        if !self.feed.is_whole() {
+            return;
+        }
+        self.feed.look(&mut self.now);
+        self.name_threads();
+        let mut events = Vec::new();
+        self.feed.events(gone, &mut |logged| events.push(logged));
+        self.busy = !events.is_empty();
+        for logged in events {
+            self.event(logged, now, settings, symbols, collector);
+        }
+        let steps = if gone { STEPS_AT_THE_END } else { STEPS_A_ROUND };
+        if (gone || !self.busy) && self.order.statistics().pending > 0 {
+            let cycles = self.order.search_more(steps);
+            self.cycles(&cycles, now, symbols, collector);
+        }
+        let nestings = self.order.take_nestings();
+        if !nestings.is_empty() {
+            let found = self.tell(now, symbols, |teller| {
+                nestings.iter().map(|one| teller.nesting(one)).collect::<Vec<_>>()
+            });
+            collector.add_all(found);
+        }
+        if !gone {
+            self.look_at_waits(now, symbols, collector);
+            self.look_at_holds(now, settings, symbols, collector);
+        }
+    }
+
+    fn name_threads(&mut self) {
+        let serials: Vec<(Serial, u32)> =
+            self.now.iter().map(|thread| (self.feed.serial(thread.record), thread.tid)).collect();
+        for (serial, tid) in serials {
+            let looks = self.looks.entry(serial).or_insert(0);
+            *looks += 1;
+            if (*looks < NAME_LOOKS && looks.is_power_of_two()) || looks.is_multiple_of(NAME_LOOKS) {
+                self.name_thread(serial, tid);
+            }
+        }
+        if self.looks.len() > 2 * self.now.len() + 1024 {
+            let live: Vec<Serial> = self.now.iter().map(|thread| self.feed.serial(thread.record)).collect();
+            self.looks.retain(|serial, _| live.contains(serial));
+        }
+    }
+
+    /// Takes note of a thread's id, and of its name if it is there to be asked for it.
+    fn name_thread(&mut self, serial: Serial, tid: u32) {
+        let known = self.threads.entry(serial);
+        let thread = known.or_insert_with(|| Thread { tid, name: String::new(), is_main: tid == self.inner });
+        if tid != 0 {
+            thread.tid = tid;
+        }
+        let outer = if self.inner == self.outer { Some(tid) } else { outer_tid(self.outer, tid) };
+        if let Some(name) = outer.and_then(|tid| Task::new(self.outer, tid, false).name()) {
+            thread.name = name;
+        }
+    }
+
+    fn event(
+        &mut self,
+        logged: Logged,
+        now: u64,
+        settings: &Settings,
+        symbols: &Symbols,
+        collector: &mut Collector,
+    ) {
+        let Logged { moment, tid, event } = logged;
+        let serial = match &event {
+            Event::Edge(edge) => Some(edge.thread),
+            Event::Wrote { thread, .. } => Some(*thread),
+            Event::Misuse(misuse) => Some(misuse.thread),
+            Event::Died(_) | Event::Placed { .. } => None,
+        };
+        if let Some(serial) = serial.filter(|serial| tid != 0 && !self.threads.contains_key(serial)) {
+            self.name_thread(serial, tid);
+        }
+        match event {
+            Event::Edge(edge) => self.edge(edge, now, symbols, collector),
+            Event::Died(lock) => self.order.died(lock, moment),
+            Event::Wrote { thread, lock, class } => {
+                let cycles = self.order.wrote(thread, lock, class);
+                self.cycles(&cycles, now, symbols, collector);
+            }
+            Event::Placed { lock, place } => self.order.placed(lock, place),
+            Event::Misuse(misuse) if misuse.what == Wrong::LetGo => {
+                self.let_go(&misuse, now, settings, symbols, collector);
+            }
+            Event::Misuse(misuse) => {
+                let finding = self.tell(now, symbols, |teller| teller.misuse(&misuse));
+                collector.add_all(finding);
+            }
+        }
+    }
+
+    fn edge(&mut self, edge: Edge, now: u64, symbols: &Symbols, collector: &mut Collector) {
+        let mut addresses = [0; 2];
+        for (address, end) in addresses.iter_mut().zip([&edge.from, &edge.to]) {
+            let id = end.held.lock;
+            if !self.known.contains_key(&id)
+                && let Some(described) = self.feed.describe(id)
+            {
+                self.known.insert(id, described);
+            }
+            *address = self.known.get(&id).map_or(0, |known| known.address);
+        }
+        let [from, to] = addresses;
+        let cycles = self.order.add(Arc::new(edge), (from, to));
+        self.cycles(&cycles, now, symbols, collector);
+    }
+
+    fn cycles(&mut self, cycles: &[Cycle], now: u64, symbols: &Symbols, collector: &mut Collector) {
+        if cycles.is_empty() {
+            return;
+        }
+        let threads = cycles.iter().flat_map(|cycle| &cycle.edges).map(|edge| edge.thread);
+        self.refresh(threads.collect());
+        let found = self
+            .tell(now, symbols, |teller| cycles.iter().map(|cycle| teller.cycle(cycle)).collect::<Vec<_>>());
+        collector.add_all(found);
+    }
+
+    /// Reads the names of threads again that something is to be told of.
+    fn refresh(&mut self, serials: Vec<Serial>) {
+        for serial in serials {
+            if let Some(tid) = self.threads.get(&serial).map(|thread| thread.tid) {
+                self.name_thread(serial, tid);
+            }
+        }
+    }
+
+    fn tell<T>(&self, now: u64, symbols: &Symbols, tell: impl FnOnce(&Teller) -> T) -> T {
+        let snapshot =
+            Snapshot { exe: self.exe.clone(), modules: self.feed.modules(), ..Snapshot::default() };
+        let teller = Teller {
+            feed: &self.feed,
+            naming: Naming::new(symbols.space(&snapshot), &self.exe),
+            process: Place { pid: self.outer, exe: self.exe.clone() },
+            threads: &self.threads,
+            known: &self.known,
+            at_ns: now,
+        };
+        tell(&teller)
+    }
+
+    /// What a thread does now, by its id in the process's own namespace.
+    fn state(&self, tid: u32) -> Seen {
+        let outer = if self.inner == self.outer { Some(tid) } else { outer_tid(self.outer, tid) };
+        outer.map_or(Seen::Gone, |tid| Task::new(self.outer, tid, false).look())
+    }
+
+    fn look_at_waits(&mut self, now: u64, symbols: &Symbols, collector: &mut Collector) {
+        if now - self.waits_looked_at < WAITS_NS {
+            return;
+        }
+        self.waits_looked_at = now;
+        let mut waits = std::mem::take(&mut self.waits);
+        let tasks = || proc::tasks(self.outer).map(|tasks| tasks.len());
+        let found = waits.look(&self.feed, &self.now, now, &|tid| self.state(tid), &tasks);
+        self.waits = waits;
+        for deadlock in found {
+            self.refresh(deadlock.parties.iter().map(|party| party.serial).collect());
+            let finding = self.tell(now, symbols, |teller| teller.deadlock(&deadlock));
+            collector.deadlock(finding);
+        }
+    }
+
+    fn look_at_holds(&mut self, now: u64, settings: &Settings, symbols: &Symbols, collector: &mut Collector) {
+        let Some(limit) = settings.held_over_ns else { return };
+        if now - self.holds_looked_at < settings.holds_look_ns() {
+            return;
+        }
+        self.holds_looked_at = now;
+        let mut holds = std::mem::take(&mut self.holds);
+        let long = holds.look(&self.feed, &self.now, now, limit, &|tid| self.state(tid));
+        self.holds = holds;
+        for long in long {
+            self.long(&long, now, symbols, collector);
+        }
+    }
+
+    fn long(&mut self, long: &Long, now: u64, symbols: &Symbols, collector: &mut Collector) {
+        self.refresh(vec![long.serial]);
+        let finding = self.tell(now, symbols, |teller| teller.long(long));
+        let key = Amendment::key(self.outer, long.serial.0, long.hold.lock.0, long.hold.sequence);
+        collector.add_amendable(finding, key);
+    }
+
+    /// A hold is over that was asked about.
+    fn let_go(
+        &mut self,
+        misuse: &Misuse,
+        now: u64,
+        settings: &Settings,
+        symbols: &Symbols,
+        collector: &mut Collector,
+    ) {
+        let (Some(lock), Some(limit)) = (misuse.lock, settings.held_over_ns) else { return };
+        let Some((for_ns, long)) = self.holds.let_go(misuse.thread, lock, misuse.number, now, limit) else {
+            return;
+        };
+        if let Some(long) = long {
+            self.long(&long, now, symbols, collector);
+        }
+        let key = Amendment::key(self.outer, misuse.thread.0, lock.0, misuse.number);
+        let stack = self.tell(now, symbols, |teller| Stack {
+            thread: teller.thread(misuse.thread),
+            what: "let go of it".to_owned(),
+            goes_on: true,
+            lock: Some(0),
+            frames: teller.naming.frames(&misuse.stack),
+        });
+        collector.amend(Amendment { key, stack, for_ns });
+    }
+
+    /// What was looked at, and what found no room.
+    pub(super) fn sums(&self) -> (Looked, NoRoom) {
+        let statistics = self.order.statistics();
+        let looked = Looked {
+            processes: 1,
+            threads: self.threads.len() as u64,
+            nested_locks: statistics.locks as u64,
+            orders: statistics.edges as u64,
+            orders_of_classes: statistics.class_edges as u64,
+        };
+        let mut no_room = self.feed.no_room();
+        no_room.edges += statistics.no_room;
+        no_room.searches += statistics.pending as u64 + statistics.given_up;
+        no_room.alike += statistics.alike;
+        (looked, no_room)
+    }
+}
+
+/// The thread of a process that has this id in the process's own namespace.
+fn outer_tid(outer: u32, inner: u32) -> Option<u32> {
+    proc::tasks(outer)?.into_iter().find(|&tid| Task::new(outer, tid, false).inner_id() == Some(inner))
+}

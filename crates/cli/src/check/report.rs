@@ -1,0 +1,102 @@
+//! What a run found, all of it.
+
+use super::finding::Finding;
+use super::kinds::Kind;
+
+/// A run.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub(super) command: Vec<String>,
+    /// Whose locks they are.
+    pub(super) lock: String,
+    pub(super) rwlock: String,
+    /// How the program ended.
+    pub(super) ending: String,
+    pub(super) wall_ns: u64,
+    /// In the order in which they were found, those that are suppressed left out.
+    pub(super) findings: Vec<Finding>,
+    /// How many were, by the name of the stanza.
+    pub(super) suppressed: Vec<(String, u64)>,
+    pub(super) seen: Seen,
+    /// What was not, in words.
+    pub(super) unseen: Vec<String>,
+    pub(super) no_room: NoRoom,
+    /// Whether the program was ended because of a deadlock.
+    pub(super) ended_it: bool,
+}
+
+/// What was looked at.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub(super) struct Seen {
+    pub(super) processes: u64,
+    pub(super) threads: u64,
+    /// Locks that were taken while others were held, or the other way round.
+    pub(super) nested_locks: u64,
+    /// Pairs of locks of which one was taken while the other was held.
+    pub(super) orders: u64,
+    /// The same, of sorts of locks.
+    pub(super) orders_of_classes: u64,
+}
+
+/// What found no room, over all processes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub(super) struct NoRoom {
+    /// Events of the log.
+    pub(super) events: u64,
+    /// Orders of two locks.
+    pub(super) edges: u64,
+    /// Locks.
+    pub(super) locks: u64,
+    /// Holds.
+    pub(super) holds: u64,
+    /// Threads.
+    pub(super) threads: u64,
+    /// Searches for cycles that were not brought to an end.
+    pub(super) searches: u64,
+    /// Cycles of one sort of locks that were found and not told.
+    pub(super) alike: u64,
+}
+
+impl NoRoom {
+    pub(super) fn add(&mut self, other: &NoRoom) {
+        let NoRoom { events, edges, locks, holds, threads, searches, alike } = other;
+        self.events += events;
+        self.edges += edges;
+        self.locks += locks;
+        self.holds += holds;
+        self.threads += threads;
+        self.searches += searches;
+        self.alike += alike;
+    }
+
+    /// What it means, a sentence each.
+    pub(super) fn in_words(&self) -> Vec<String> {
+        let NoRoom { events, edges, locks, holds, threads, searches, alike } = *self;
+        [
+            (events, "events found no room in the log: findings can be missing"),
+            (edges, "orders of two locks found no room: cycles through them are not found"),
+            (locks, "uses of locks found no room in the table: nothing is known of those"),
+            (holds, "holds found no room in a thread's list: they count as not held"),
+            (threads, "threads found no room: what they do is not seen"),
+            (searches, "searches for cycles were not brought to an end: longer cycles can be missing"),
+            (alike, "further cycles in locks of one sort, at the same lines, are not told"),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect()
+    }
+}
+
+impl Report {
+    /// How many of each kind, most important first.
+    pub(super) fn by_kind(&self) -> Vec<(Kind, u64)> {
+        let count = |kind: Kind| self.findings.iter().filter(|finding| finding.kind == kind).count() as u64;
+        Kind::all().map(|kind| (kind, count(kind))).filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// How many findings were suppressed.
+    pub(super) fn suppressed(&self) -> u64 {
+        self.suppressed.iter().map(|(_, count)| count).sum()
+    }
+}
