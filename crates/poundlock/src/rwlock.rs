@@ -63,6 +63,15 @@ pub struct RawRwLock<P: Policy = PhaseFair> {
     _policy: PhantomData<fn() -> P>,
 }
 
+/// How a reader waits under this policy.
+#[inline(always)]
+fn reader(policy: rwlock::Preference) -> Kind {
+    match policy {
+        rwlock::Preference::ReaderPreferring => Kind::Reader,
+        rwlock::Preference::PhaseFair | rwlock::Preference::WriterPreferring => Kind::FairReader,
+    }
+}
+
 /// Readers and writers are counted apart. In this order: the recorder knows a lock's writers by the address
 /// after its readers'.
 #[repr(C)]
@@ -74,7 +83,7 @@ struct Slots {
 impl<P: Policy> RawRwLock<P> {
     #[inline(always)]
     fn read(&self, policy: rwlock::Preference, wait: impl FnOnce() -> bool) -> bool {
-        self.slots.readers.acquire(Kind::Reader, || self.raw.try_lock_read(policy), wait)
+        self.slots.readers.acquire(reader(policy), || self.raw.try_lock_read(policy), wait)
     }
 
     #[inline(always)]

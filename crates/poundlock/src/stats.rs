@@ -6,15 +6,33 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 #[cfg(feature = "stats")]
 use poundlock_linux::statistics::SYMBOL;
-use poundlock_linux::statistics::{Lock, Statistics, Wait};
+use poundlock_linux::statistics::{Lock, READS, READS_FAIRLY, Statistics, TRIES, Wait};
 
 /// What a lock is called in the statistics: `LockKind` of `poundlock-statfile`.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Mutex = 1,
     Spinlock = 2,
+    /// As a reader whom waiting writers do not keep out.
     Reader = 3,
     Writer = 4,
+    /// As a reader who waits behind them.
+    FairReader = 5,
+}
+
+impl Kind {
+    /// As the statistics number it.
+    fn number(self) -> u32 {
+        if let Kind::FairReader = self { Kind::Reader as u32 } else { self as u32 }
+    }
+
+    fn how(self) -> u32 {
+        match self {
+            Kind::Reader => READS,
+            Kind::FairReader => READS_FAIRLY,
+            Kind::Mutex | Kind::Spinlock | Kind::Writer => 0,
+        }
+    }
 }
 
 /// The recorder's word in a lock.
@@ -82,24 +100,9 @@ unsafe extern "C" fn wait_begins_here(
     );
 }
 
-/// Calls `acquired(lock, pc)` with the return address of this call.
+/// Calls `happened(lock, pc, sp)` as [`wait_begins_here`] does.
 #[unsafe(naked)]
-unsafe extern "C" fn acquired_here(lock: &Lock, acquired: unsafe extern "C" fn(&Lock, usize)) {
-    #[cfg(target_arch = "x86_64")]
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        "mov rax, rsi",
-        "mov rsi, qword ptr [rsp]",
-        "jmp rax",
-        ".cfi_endproc",
-    );
-    #[cfg(target_arch = "aarch64")]
-    core::arch::naked_asm!(".cfi_startproc", "mov x9, x1", "mov x1, x30", "br x9", ".cfi_endproc");
-}
-
-/// Calls `released(lock, pc, sp)` as [`wait_begins_here`] does.
-#[unsafe(naked)]
-unsafe extern "C" fn released_here(lock: &Lock, released: unsafe extern "C" fn(&Lock, usize, usize)) {
+unsafe extern "C" fn happens_here(lock: &Lock, happened: unsafe extern "C" fn(&Lock, usize, usize)) {
     #[cfg(target_arch = "x86_64")]
     core::arch::naked_asm!(
         ".cfi_startproc",
@@ -135,10 +138,11 @@ impl Slot {
         let word = (&raw const self.0).cast::<core::sync::atomic::AtomicU32>();
         let writers = match kind {
             // The slot behind that of the readers.
-            Kind::Reader => word.wrapping_add(1),
+            Kind::Reader | Kind::FairReader => word.wrapping_add(1),
             Kind::Mutex | Kind::Spinlock | Kind::Writer => ptr::null(),
         };
-        Lock { word, address: ptr::from_ref(self).addr(), kind: kind as u32, writers }
+        let address = ptr::from_ref(self).addr();
+        Lock { word, address, kind: kind.number(), how: kind.how(), writers }
     }
 
     /// Acquires by `wait`; `at_once` is the same without waiting. Inlined, so that the place that waits
@@ -156,10 +160,10 @@ impl Slot {
         // for.
         unsafe {
             if at_once() {
-                acquired_here(&lock, recorder.acquired);
+                happens_here(&lock, recorder.acquired);
                 return true;
             }
-            let mut begun = Wait([0; 6]);
+            let mut begun = Wait([0; 7]);
             wait_begins_here(&lock, &mut begun, recorder.wait_begins);
             let acquired = wait();
             let ended = if acquired { recorder.acquired_after } else { recorder.gave_up };
@@ -171,8 +175,11 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn try_acquire(&self, kind: Kind, at_once: impl FnOnce() -> bool) -> bool {
         let acquired = at_once();
-        if acquired {
-            self.acquired(kind);
+        if acquired && let Some(recorder) = recorder() {
+            let lock = self.lock(kind);
+            let lock = Lock { how: lock.how | TRIES, ..lock };
+            // SAFETY: the lock is there during the call.
+            unsafe { happens_here(&lock, recorder.acquired) };
         }
         acquired
     }
@@ -181,8 +188,8 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn acquired(&self, kind: Kind) {
         if let Some(recorder) = recorder() {
-            // SAFETY: the lock is there during the call.
-            unsafe { acquired_here(&self.lock(kind), recorder.acquired) };
+            // SAFETY: as above.
+            unsafe { happens_here(&self.lock(kind), recorder.acquired) };
         }
     }
 
@@ -190,7 +197,7 @@ impl Slot {
     pub(crate) fn release(&self, kind: Kind) {
         if let Some(recorder) = recorder() {
             // SAFETY: as above.
-            unsafe { released_here(&self.lock(kind), recorder.released) };
+            unsafe { happens_here(&self.lock(kind), recorder.released) };
         }
     }
 }

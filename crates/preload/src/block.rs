@@ -213,8 +213,8 @@ fn ends_of_threads() -> LockRef<'static> {
     LockRef { word: &WORD, address: 0, kind: LockKind::Join, writers: None }
 }
 
-extern "C" fn before_join(_: usize, _: usize, _: usize, _: usize, pc: usize, sp: usize) -> c_int {
-    stat::RECORDER.blocks(ends_of_threads(), CallSite { pc, sp });
+extern "C" fn before_join(thread: usize, _: usize, _: usize, _: usize, pc: usize, sp: usize) -> c_int {
+    stat::RECORDER.joins(ends_of_threads(), thread, CallSite { pc, sp });
     WAIT
 }
 

@@ -54,20 +54,23 @@ export_wait! {
 
 /// Exports a function that is pthread's but for its results.
 macro_rules! export_as {
-    ($($(#[$doc:meta])* $name:ident($object:ty) = $pthread:path;)*) => {$(
-        $(#[$doc])*
-        #[unsafe(no_mangle)]
-        pub(crate) extern "C" fn $name(object: &$object) -> c_int {
-            result($pthread(object))
+    ($($(#[$doc:meta])* $name:ident($object:ty) = $pthread:path, $body:ident;)*) => {
+        export! {
+            $($(#[$doc])* $name(&$object) -> $body;)*
         }
-    )*};
+        $(
+        extern "C" fn $body(object: &$object, pc: usize, sp: usize) -> c_int {
+            result($pthread(object, pc, sp))
+        }
+        )*
+    };
 }
 
 export_as! {
-    mtx_destroy(Mutex) = mutex::pthread_mutex_destroy;
-    cnd_destroy(Cond) = cond::pthread_cond_destroy;
-    cnd_signal(Cond) = cond::pthread_cond_signal;
-    cnd_broadcast(Cond) = cond::pthread_cond_broadcast;
+    mtx_destroy(Mutex) = mutex::destroy, destroy;
+    cnd_destroy(Cond) = cond::destroy, destroy_condition;
+    cnd_signal(Cond) = cond::signal_at, signal;
+    cnd_broadcast(Cond) = cond::broadcast_at, broadcast;
 }
 
 extern "C" fn init(object: &Mutex, kind: c_int, address: usize, stack: usize) -> c_int {

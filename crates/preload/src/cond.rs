@@ -29,10 +29,10 @@ use poundlock_core::condvar::{Guarding, Outcome, Requeued, Target};
 use poundlock_core::platform::{Clock, Deadline};
 use poundlock_linux::{Linux, registry};
 
-use crate::entry::{CANCEL, export, export_wait};
+use crate::entry::{CANCEL, export, export_wait, with_call_site};
 use crate::mode;
 use crate::object::{Cond, Kind, Mutex};
-use crate::stat::{self, CallSite, Ended, LockKind, LockRef, Wake};
+use crate::stat::{self, CallSite, Ended, LockKind, LockRef, Manner, Wake};
 use crate::{abi, block, real};
 
 export_wait! {
@@ -50,6 +50,7 @@ export_wait! {
 
 export! {
     pthread_cond_init(&Cond, Option<&pthread_condattr_t>) -> init;
+    pthread_cond_destroy(&Cond) -> destroy;
 }
 
 extern "C" fn init(
@@ -93,10 +94,9 @@ fn counted(cond: &Cond) -> LockRef<'static> {
     stat::at(ptr::from_ref(cond).addr(), LockKind::Condition)
 }
 
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn pthread_cond_destroy(cond: &Cond) -> c_int {
+pub(crate) extern "C" fn destroy(cond: &Cond, pc: usize, sp: usize) -> c_int {
     if mode::get().counted() {
-        stat::destroyed_at(ptr::from_ref(cond).addr(), LockKind::Condition);
+        stat::destroyed_at(ptr::from_ref(cond).addr(), LockKind::Condition, CallSite { pc, sp });
     }
     if mode::get().glibc() || !cond.is_ours() {
         // SAFETY: the caller's condition variable.
@@ -108,13 +108,29 @@ pub(crate) extern "C" fn pthread_cond_destroy(cond: &Cond) -> c_int {
 
 /// An unused one may be either's: glibc finds no waiter in it.
 macro_rules! export_signals {
-    ($($(#[$doc:meta])* $name:ident: $ours:ident, $whom:expr;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident: $ours:ident, $whom:expr, $counted:ident $body:ident;)*) => {$(
         $(#[$doc])*
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name(cond: &Cond) -> c_int {
             if mode::get().counted() {
-                stat::RECORDER.wakes(counted(cond), $whom);
+                return $counted(cond);
             }
+            $ours(cond)
+        }
+
+        with_call_site! {
+            $counted(&Cond) -> $body;
+        }
+
+        pub(crate) extern "C" fn $body(cond: &Cond, pc: usize, sp: usize) -> c_int {
+            if mode::get().counted() {
+                stat::RECORDER.wakes(counted(cond), $whom, CallSite { pc, sp });
+            }
+            $ours(cond)
+        }
+
+        #[inline(always)]
+        fn $ours(cond: &Cond) -> c_int {
             if cond.is_ours() {
                 cond.raw.$ours();
                 return 0;
@@ -126,8 +142,8 @@ macro_rules! export_signals {
 }
 
 export_signals! {
-    pthread_cond_signal: signal, Wake::One;
-    pthread_cond_broadcast: broadcast, Wake::All;
+    pthread_cond_signal: signal, Wake::One, signal_counted signal_at;
+    pthread_cond_broadcast: broadcast, Wake::All, broadcast_counted broadcast_at;
 }
 
 /// Asks a thread to end at its next cancellation point.
@@ -233,7 +249,7 @@ pub(crate) extern "C" fn finish(cond: &Cond, mutex: &Mutex, result: c_int, pc: u
         let how = block::ended(result);
         stat::RECORDER.unblocked(how);
         if is_outermost(mutex) {
-            stat::RECORDER.acquired(of_glibc(mutex), pc);
+            stat::RECORDER.acquired(of_glibc(mutex), CallSite::at(pc), Manner::LOCK);
         }
         stat::RECORDER.woken_with(counted(cond), of_glibc(mutex), how);
     }
@@ -399,7 +415,7 @@ impl Held<'_> {
             self.mutex.depth.store(1, Relaxed);
         }
         if mode::get().counted() {
-            stat::RECORDER.acquired(self.mutex.counted(false), self.site.pc);
+            stat::RECORDER.acquired(self.mutex.counted(false), self.site, Manner::LOCK);
         }
     }
 }

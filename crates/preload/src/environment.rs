@@ -65,6 +65,11 @@ pub(crate) fn check() {
         text(value, |text| semarray::choose(text).is_some())
     });
     check(
+        c"POUNDLOCK_CHECK",
+        "knows only 1, semaphores, lone-signal and nesting, with commas between: the others are left out",
+        &|value| crate::check::is_known(value.to_bytes()),
+    );
+    check(
         c"POUNDLOCK_STATS",
         "name a directory by its whole path, from / on: there are no statistics",
         &is_whole,

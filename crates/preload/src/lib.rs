@@ -18,6 +18,7 @@
 //! | `POUNDLOCK_NODES` | take memory for that many nodes, CPUs in turn: for tests; 1 does without sides |
 //! | `POUNDLOCK_CPUS` | pretend that there are so many CPUs: for tests |
 //! | `POUNDLOCK_STAT_DIR` | count, and leave the figures in a file there: see `poundlock-statfile` |
+//! | `POUNDLOCK_CHECK` | with that: leave no figures, but what `poundlock check` reads; a list of `1`, `semaphores`, `lone-signal`, `nesting` |
 //! | `POUNDLOCK_STATS` | the same for those who preload by hand: an absolute path, made if it is not there |
 
 #[cfg(not(all(
@@ -33,6 +34,7 @@ mod abi;
 mod arch;
 mod block;
 mod c11;
+mod check;
 mod cond;
 mod entry;
 mod environment;
@@ -63,7 +65,20 @@ extern "C" fn start() {
     poundlock_linux::init();
     semarray::start();
     // SAFETY: registers a function that stays loaded: the library is linked so that it cannot be unloaded.
-    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    unsafe { libc::pthread_atfork(Some(will_fork), Some(has_forked), Some(forked)) };
+}
+
+/// Before a fork: after the program's own handlers, which may take locks.
+extern "C" fn will_fork() {
+    if mode::get().counted() {
+        stat::RECORDER.will_fork();
+    }
+}
+
+extern "C" fn has_forked() {
+    if mode::get().counted() {
+        stat::RECORDER.forked();
+    }
 }
 
 /// In a forked child, before the program's own handlers for the child if ours was registered first.

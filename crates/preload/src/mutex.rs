@@ -12,8 +12,8 @@ use poundlock_linux::{registry, tls};
 use crate::entry::{alias, export, with_call_site};
 use crate::mode::{self, Chosen, Sort};
 use crate::object::{Kind, Mutex};
-use crate::stat::{self, CallSite, LockKind};
-use crate::{abi, block, real};
+use crate::stat::{self, CallSite, LockKind, Manner};
+use crate::{abi, block, check, real};
 
 /// What a lock call is willing to do if the mutex is held. A time may turn out to be invalid only if it is
 /// needed.
@@ -23,13 +23,13 @@ export! {
     pthread_mutex_timedlock(&Mutex, &timespec) -> timed_lock;
     pthread_mutex_clocklock(&Mutex, clockid_t, &timespec) -> clock_lock;
     pthread_mutex_init | __pthread_mutex_init(&Mutex, Option<&pthread_mutexattr_t>) -> init;
+    pthread_mutex_destroy | __pthread_mutex_destroy(&Mutex) -> destroy;
 }
 // Names by which libraries of old reach the same functions.
 alias! {
     __pthread_mutex_lock = pthread_mutex_lock(&Mutex);
     __pthread_mutex_trylock = pthread_mutex_trylock(&Mutex);
     __pthread_mutex_unlock = pthread_mutex_unlock(&Mutex);
-    __pthread_mutex_destroy = pthread_mutex_destroy(&Mutex);
 }
 
 poundlock_linux::cache_lines! {
@@ -276,13 +276,16 @@ extern "C" fn unlock_owned_handoff(object: &Mutex) -> c_int {
     unlock_by(object, || if object.handoff().unlock_fast() { 0 } else { unlock_handoff(object) })
 }
 
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn pthread_mutex_destroy(object: &Mutex) -> c_int {
+pub(crate) extern "C" fn destroy(object: &Mutex, address: usize, stack: usize) -> c_int {
+    let site = CallSite { pc: address, sp: stack };
     let mode = mode::get();
     let foreign = (object.kind() == Kind::Foreign).then(|| object.foreign_kind());
     let result = if object.is_ours() {
         // As glibc, which counts its holder and the waiters on condition variables with it as users.
         if object.is_locked() || object.waiters.load(Relaxed) != 0 {
+            if check::is_on() {
+                stat::RECORDER.not_destroyed(object.counted(false), site);
+            }
             return EBUSY;
         }
         object.destroy();
@@ -293,8 +296,8 @@ pub(crate) extern "C" fn pthread_mutex_destroy(object: &Mutex) -> c_int {
     };
     if mode.counted() && result == 0 {
         match foreign {
-            Some(kind) => stat::destroyed_at(core::ptr::from_ref(object).addr(), kind),
-            None => stat::RECORDER.destroyed(object.counted(mode.glibc())),
+            Some(kind) => stat::destroyed_at(core::ptr::from_ref(object).addr(), kind, site),
+            None => stat::RECORDER.destroyed(object.counted(mode.glibc()), site),
         }
     }
     result
@@ -387,17 +390,22 @@ extern "C" fn lock_other(object: &Mutex, address: usize, stack: usize) -> c_int 
     if !object.poundlock().take() {
         return lock_whatever(object, address, stack);
     }
-    if stat::RECORDER.acquired_at(place, counted, address) { 0 } else { count_acquired(object, address) }
+    if stat::RECORDER.acquired_at(place, counted, address) {
+        0
+    } else {
+        count_acquired(object, address, stack)
+    }
 }
 
 #[inline(never)]
-extern "C" fn count_acquired(object: &Mutex, address: usize) -> c_int {
-    stat::RECORDER.acquired(object.counted(false), address);
+extern "C" fn count_acquired(object: &Mutex, address: usize, stack: usize) -> c_int {
+    stat::RECORDER.acquired(object.counted(false), CallSite { pc: address, sp: stack }, Manner::LOCK);
     black_box(0)
 }
 
 #[inline(never)]
 extern "C" fn lock_whatever(object: &Mutex, address: usize, stack: usize) -> c_int {
+    let site = CallSite { pc: address, sp: stack };
     if mode::fast().is_some() && object.is_native() {
         return acquire_ours(object, Patience::Forever);
     }
@@ -408,7 +416,7 @@ extern "C" fn lock_whatever(object: &Mutex, address: usize, stack: usize) -> c_i
             // SAFETY: the caller's mutex.
             if unsafe { real::pthread_mutex_trylock(object) } == 0 {
                 if !stat::RECORDER.acquired_at(place, counted, address) {
-                    stat::RECORDER.acquired(counted, address);
+                    stat::RECORDER.acquired(counted, site, Manner::LOCK);
                 }
                 return 0;
             }
@@ -421,11 +429,11 @@ extern "C" fn lock_whatever(object: &Mutex, address: usize, stack: usize) -> c_i
             && object.poundlock().take()
         {
             object.own(own);
-            stat::RECORDER.acquired(object.counted(false), address);
+            stat::RECORDER.acquired(object.counted(false), site, Manner::LOCK);
             return 0;
         }
     }
-    lock_checked(object, Patience::Forever, CallSite { pc: address, sp: stack })
+    lock_checked(object, Patience::Forever, site)
 }
 
 extern "C" fn try_lock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
@@ -492,6 +500,7 @@ extern "C" fn init(
 pub(crate) fn lock_checked(object: &Mutex, patience: Patience, site: CallSite) -> c_int {
     let mode = mode::get();
     let kind = object.kind();
+    let manner = Manner { allows: object.allows_relock(), ..Manner::LOCK };
     if kind == Kind::Foreign {
         if !mode.counted() || block::is_ours(site.pc) {
             return glibc_lock(object, patience);
@@ -499,6 +508,7 @@ pub(crate) fn lock_checked(object: &Mutex, patience: Patience, site: CallSite) -
         return stat::acquire(
             object.counted_foreign(),
             site,
+            manner,
             patience,
             || object.is_outermost_foreign(),
             |asked| match asked {
@@ -522,6 +532,7 @@ pub(crate) fn lock_checked(object: &Mutex, patience: Patience, site: CallSite) -
     stat::acquire(
         counted,
         site,
+        manner,
         patience,
         || object.is_outermost(),
         |patience| acquire(object, mode.glibc(), patience),
@@ -633,6 +644,11 @@ pub(crate) fn unlock_checked(object: &Mutex, site: CallSite) -> c_int {
         // SAFETY: the caller's mutex.
         return unsafe { real::pthread_mutex_unlock(object) };
     }
+    if check::is_on()
+        && let Some(result) = unlock_unheld(object, mode, site)
+    {
+        return result;
+    }
     if mode.glibc() {
         count_release(object, mode, site);
         // SAFETY: the caller's mutex.
@@ -644,6 +660,23 @@ pub(crate) fn unlock_checked(object: &Mutex, site: CallSite) -> c_int {
     count_release(object, mode, site);
     object.unlock();
     0
+}
+
+/// Under check: looks whether a mutex is released that is free, or by a thread of which the mutex knows that it
+/// does not have it. What the unlock returns if it has no more to do.
+#[cold]
+fn unlock_unheld(object: &Mutex, mode: mode::Mode, site: CallSite) -> Option<c_int> {
+    let counted = object.counted(mode.glibc());
+    if if mode.glibc() { object.is_glibc_locked() } else { object.is_locked() } {
+        if object.kind() != Kind::Plain && !object.is_callers(mode.glibc()) {
+            stat::RECORDER.not_released(counted, site);
+            return Some(EPERM);
+        }
+        return None;
+    }
+    stat::RECORDER.released_free(counted, site);
+    // There is nothing to release. As glibc's results.
+    Some(if object.kind() == Kind::Plain { 0 } else { EPERM })
 }
 
 /// Gives up a mutex of ours that knows its owner, once. What the unlock returns if that does not release it:

@@ -18,7 +18,7 @@ use poundlock_core::condvar::{RawCondvar, Requeued, Target};
 use poundlock_core::handoff::RawHandoff;
 use poundlock_core::platform::Deadline;
 use poundlock_core::poundlock::RawPoundlock;
-use poundlock_linux::Linux;
+use poundlock_linux::{Linux, registry};
 use poundlock_statfile::LockKind;
 use poundlock_statfile::writer::LockRef;
 
@@ -240,6 +240,27 @@ impl Mutex {
     /// Makes every later call on it an error, as glibc does.
     pub(crate) fn destroy(&self) {
         self.kind.store(DESTROYED, Relaxed);
+    }
+
+    /// As [`Mutex::is_locked`], of one that is glibc's, and not foreign.
+    pub(crate) fn is_glibc_locked(&self) -> bool {
+        self.words()[0].load(Relaxed) != 0
+    }
+
+    /// Whether the caller has it, of the kinds that know.
+    pub(crate) fn is_callers(&self, glibc: bool) -> bool {
+        if glibc {
+            // SAFETY: always succeeds.
+            let own = unsafe { libc::syscall(libc::SYS_gettid) };
+            return self.words()[2].load(Relaxed) == own as u32;
+        }
+        self.owner.load(Relaxed) == registry::identity()
+    }
+
+    /// Whether a thread that has it may ask for it: it gets it again, or an error.
+    pub(crate) fn allows_relock(&self) -> bool {
+        let kind = self.kind.load(Relaxed);
+        matches!(kind & ADAPTIVE, RECURSIVE | ERROR_CHECK) || kind & ROBUST != 0
     }
 
     /// Whether the caller, who holds it, holds it once. glibc counts a recursive mutex's depth where we do.

@@ -13,13 +13,14 @@ use poundlock_names::RwLocks;
 use crate::entry::{alias, export, with_call_site};
 use crate::rwlock_object::{RwLock, Side};
 use crate::stat::{self, CallSite, LockKind};
-use crate::{abi, mode, real};
+use crate::{abi, check, mode, real};
 
 /// What a call is willing to do if the lock is held.
 type Patience = abi::Patience<Deadline>;
 
 export! {
     pthread_rwlock_init | __pthread_rwlock_init(&RwLock, Option<&pthread_rwlockattr_t>) -> init;
+    pthread_rwlock_destroy | __pthread_rwlock_destroy(&RwLock) -> destroy;
     pthread_rwlock_rdlock | __pthread_rwlock_rdlock(&RwLock) -> read_lock;
     pthread_rwlock_tryrdlock | __pthread_rwlock_tryrdlock(&RwLock) -> try_read_lock;
     pthread_rwlock_timedrdlock(&RwLock, &timespec) -> timed_read_lock;
@@ -32,7 +33,6 @@ export! {
 // Names by which libraries of old reach the same functions.
 alias! {
     __pthread_rwlock_unlock = pthread_rwlock_unlock(&RwLock);
-    __pthread_rwlock_destroy = pthread_rwlock_destroy(&RwLock);
 }
 
 /// Releases the lock, as what the caller holds it.
@@ -52,8 +52,13 @@ with_call_site! {
 extern "C" fn unlock_other(object: &RwLock, pc: usize, sp: usize) -> c_int {
     let ours = object.is_ours();
     if mode::get().counted() {
+        let site = CallSite { pc, sp };
+        if check::is_on() && !object.is_locked(ours) {
+            stat::RECORDER.released_free(object.counted(Side::Write), site);
+            return 0;
+        }
         // Before the release: afterwards the object may be gone, or another's.
-        stat::RECORDER.released(object.counted(object.side(ours)), CallSite { pc, sp });
+        stat::RECORDER.released(object.counted(object.side(ours)), site);
     }
     if ours {
         if !object.give() {
@@ -66,16 +71,16 @@ extern "C" fn unlock_other(object: &RwLock, pc: usize, sp: usize) -> c_int {
 }
 
 /// Destroys the lock. As with glibc this call never fails.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn pthread_rwlock_destroy(object: &RwLock) -> c_int {
+extern "C" fn destroy(object: &RwLock, pc: usize, sp: usize) -> c_int {
     if mode::get().counted() {
+        let site = CallSite { pc, sp };
         if object.is_private() {
-            stat::RECORDER.destroyed(object.counted(Side::Read));
-            stat::RECORDER.destroyed(object.counted(Side::Write));
+            stat::RECORDER.destroyed(object.counted(Side::Read), site);
+            stat::RECORDER.destroyed(object.counted(Side::Write), site);
         } else {
             let address = core::ptr::from_ref(object).addr();
-            stat::destroyed_at(address, LockKind::SharedRwReaders);
-            stat::destroyed_at(address + LockKind::WRITERS, LockKind::SharedRwWriters);
+            stat::destroyed_at(address, LockKind::SharedRwReaders, site);
+            stat::destroyed_at(address + LockKind::WRITERS, LockKind::SharedRwWriters, site);
         }
     }
     if object.is_ours() {
@@ -130,7 +135,8 @@ macro_rules! bodies {
         #[inline(never)]
         fn $other(object: &RwLock, pc: usize, sp: usize) -> c_int {
             if mode::get().counted() && object.is_private() && take_counted(object, Side::$side) {
-                stat::RECORDER.acquired(object.counted(Side::$side), pc);
+                let site = CallSite { pc, sp };
+                stat::RECORDER.acquired(object.counted(Side::$side), site, object.manner(Side::$side));
                 return 0;
             }
             acquire_any(object, Side::$side, Patience::Forever, CallSite { pc, sp })
@@ -187,7 +193,15 @@ fn acquire_any(object: &RwLock, side: Side, patience: Patience, site: CallSite) 
 
 #[inline(never)]
 fn acquire_counted(object: &RwLock, side: Side, patience: Patience, site: CallSite) -> c_int {
-    stat::acquire(object.counted(side), site, patience, || true, |patience| acquire(object, side, patience))
+    let manner = object.manner(side);
+    stat::acquire(
+        object.counted(side),
+        site,
+        manner,
+        patience,
+        || true,
+        |patience| acquire(object, side, patience),
+    )
 }
 
 /// On our lock or on glibc's.

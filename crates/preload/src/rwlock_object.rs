@@ -17,6 +17,7 @@ use poundlock_statfile::LockKind;
 use poundlock_statfile::writer::LockRef;
 
 use crate::object::Object;
+use crate::stat::{Manner, Mode};
 use crate::{mode, stat};
 
 /// A `pthread_rwlock_t`.
@@ -173,6 +174,26 @@ impl RwLock {
     pub(crate) fn side(&self, ours: bool) -> Side {
         let writes = if ours { self.raw.is_write_locked() } else { self.word(GLIBC_WRITER) != 0 };
         if writes { Side::Write } else { Side::Read }
+    }
+
+    /// Whether anybody holds it; ours or glibc's.
+    pub(crate) fn is_locked(&self, ours: bool) -> bool {
+        if ours {
+            return self.raw.is_locked();
+        }
+        // glibc's count of readers lies above three bits about its phases; a writer leaves its id.
+        self.word(0) >> 3 != 0 || self.word(GLIBC_WRITER) != 0
+    }
+
+    /// How a thread that asks for it on this side holds it.
+    pub(crate) fn manner(&self, side: Side) -> Manner {
+        let mode = match side {
+            Side::Write => Mode::Exclusive,
+            Side::Read if self.is_ours() && self.policy() == Preference::ReaderPreferring => Mode::Read,
+            Side::Read if !self.is_ours() && self.kind.load(Relaxed) != PREFER_WRITER => Mode::Read,
+            Side::Read => Mode::FairRead,
+        };
+        Manner { mode, ..Manner::LOCK }
     }
 
     /// The lock for the statistics, which count its readers and its writers apart.

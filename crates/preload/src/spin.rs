@@ -27,8 +27,8 @@ use poundlock_linux::Linux;
 
 use crate::entry::{export, with_call_site};
 use crate::mode::{self, Chosen};
-use crate::real;
-use crate::stat::{self, CallSite, LockKind, LockRef};
+use crate::stat::{self, CallSite, LockKind, LockRef, Manner};
+use crate::{check, real};
 
 /// The bit that marks our words, one of the layout's bits for its user.
 const OURS: u32 = 1 << 15;
@@ -60,6 +60,7 @@ const _: () = {
 
 export! {
     pthread_spin_init(&Spin, c_int) -> init;
+    pthread_spin_destroy(&Spin) -> destroy;
 }
 
 extern "C" fn init(lock: &Spin, shared: c_int, address: usize, stack: usize) -> c_int {
@@ -82,10 +83,9 @@ extern "C" fn init(lock: &Spin, shared: c_int, address: usize, stack: usize) -> 
     0
 }
 
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn pthread_spin_destroy(lock: &Spin) -> c_int {
+extern "C" fn destroy(lock: &Spin, pc: usize, sp: usize) -> c_int {
     if mode::get().counted() {
-        stat::destroyed_at(ptr::from_ref(lock).addr(), LockKind::Spinlock);
+        stat::destroyed_at(ptr::from_ref(lock).addr(), LockKind::Spinlock, CallSite { pc, sp });
     }
     if is_ours(lock.word()) {
         return 0;
@@ -127,13 +127,13 @@ extern "C" fn lock_other(lock: &Spin, address: usize, stack: usize) -> c_int {
     }
     match counted {
         Some(counted) if stat::RECORDER.acquired_at(place, counted, address) => 0,
-        _ => count_acquired(lock, address),
+        _ => count_acquired(lock, address, stack),
     }
 }
 
 #[inline(never)]
-extern "C" fn count_acquired(lock: &Spin, pc: usize) -> c_int {
-    stat::RECORDER.acquired(for_statistics(lock), pc);
+extern "C" fn count_acquired(lock: &Spin, pc: usize, sp: usize) -> c_int {
+    stat::RECORDER.acquired(for_statistics(lock), CallSite { pc, sp }, Manner::LOCK);
     black_box(0)
 }
 
@@ -177,15 +177,15 @@ fn lock_counted(lock: &Spin, site: CallSite) -> c_int {
     let counted = for_statistics(lock);
     let result = try_acquire(lock);
     if result == 0 {
-        stat::RECORDER.acquired(counted, site.pc);
+        stat::RECORDER.acquired(counted, site, Manner::LOCK);
     }
     if result != EBUSY {
         return result;
     }
-    let wait = stat::RECORDER.wait_begin(counted, site);
+    let wait = stat::RECORDER.wait_begin(counted, site, Manner::LOCK);
     let result = acquire(lock);
     match result {
-        0 => stat::RECORDER.acquired_after_wait(counted, wait, site.pc),
+        0 => stat::RECORDER.acquired_after_wait(counted, wait, site, Manner::LOCK),
         // Refused at once: no wait at all.
         _ => drop(wait),
     }
@@ -194,6 +194,13 @@ fn lock_counted(lock: &Spin, site: CallSite) -> c_int {
 
 fn for_statistics(lock: &Spin) -> LockRef<'static> {
     stat::at(ptr::from_ref(lock).addr(), LockKind::Spinlock)
+}
+
+/// Whether nobody has it, whosever it is.
+fn is_free(lock: &Spin) -> bool {
+    const FREE: u32 = if cfg!(target_arch = "x86_64") { 1 } else { 0 };
+    let word = lock.word();
+    if is_ours(word) { !as_counted(lock).is_locked() } else { word == FREE }
 }
 
 /// Waits for one of glibc's, or one that is counted.
@@ -223,14 +230,14 @@ pub(crate) extern "C" fn pthread_spin_trylock(lock: &Spin) -> c_int {
     if taken { 0 } else { try_lock_slowly(lock) }
 }
 
-extern "C" fn try_lock_other(lock: &Spin, pc: usize, _: usize) -> c_int {
+extern "C" fn try_lock_other(lock: &Spin, pc: usize, sp: usize) -> c_int {
     let word = lock.word();
     if is_ours(word) && word & COUNTED == 0 {
         return if lock.try_lock::<Chosen>() { 0 } else { EBUSY };
     }
     let result = try_acquire(lock);
     if result == 0 && mode::get().counted() {
-        stat::RECORDER.acquired(for_statistics(lock), pc);
+        stat::RECORDER.acquired(for_statistics(lock), CallSite { pc, sp }, Manner::TRY);
     }
     result
 }
@@ -266,7 +273,12 @@ extern "C" fn unlock_whatever(lock: &Spin, pc: usize, sp: usize) -> c_int {
         return 0;
     }
     if mode::get().counted() {
-        stat::RECORDER.released(for_statistics(lock), CallSite { pc, sp });
+        let (counted, site) = (for_statistics(lock), CallSite { pc, sp });
+        if check::is_on() && is_free(lock) {
+            stat::RECORDER.released_free(counted, site);
+            return 0;
+        }
+        stat::RECORDER.released(counted, site);
     }
     if is_ours(word) {
         return unlock_again(lock);

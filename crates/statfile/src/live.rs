@@ -337,8 +337,7 @@ impl Live {
     /// Whether this hold goes on.
     #[must_use]
     pub fn still_holds(&self, hold: &LiveHold) -> bool {
-        let now =
-            if self.is_checked() { self.checked_hold(hold.entry) } else { self.hold_in(hold.entry) };
+        let now = if self.is_checked() { self.checked_hold(hold.entry) } else { self.hold_in(hold.entry) };
         now.as_ref() == Some(hold)
     }
 

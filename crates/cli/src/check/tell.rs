@@ -168,7 +168,7 @@ impl Teller<'_> {
         let mut notes = Vec::new();
         for writer in &cycle.writers {
             let Some(at) = cycle.edges.get(writer.at) else { continue };
-            let lock = at.to.held.lock;
+            let lock = if locks.place(writer.lock).is_some() { writer.lock } else { at.to.held.lock };
             match &writer.edge {
                 Some(edge) => stacks.push(Stack {
                     thread: self.thread(writer.thread),

@@ -135,7 +135,7 @@ fn nothing_else_is_exported() {
     let scheduling =
         ["pthread_setschedparam", "pthread_setschedprio", "sched_setscheduler", "sched_setparam"];
     // What the locks look for that a program is linked with.
-    let linked = ["poundlock_statistics_2"];
+    let linked = ["poundlock_statistics_3"];
     // What AddressSanitizer looks for.
     let sanitizer = ["__asan_default_options"];
     let wrappers =

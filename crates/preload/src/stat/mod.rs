@@ -25,8 +25,9 @@ use libc::{EBUSY, EOWNERDEAD, ETIMEDOUT};
 pub(crate) use arrays::{array_used, remove_array};
 use poundlock_core::events::Event;
 pub(crate) use poundlock_statfile::LockKind;
-pub(crate) use poundlock_statfile::writer::{CallSite, Ended, LockRef, Wake};
-use poundlock_statfile::writer::{Host, Options, Recorder, Words};
+pub(crate) use poundlock_statfile::check::Mode;
+pub(crate) use poundlock_statfile::writer::{CallSite, Ended, LockRef, Manner, Wake};
+use poundlock_statfile::writer::{CheckRoom, Host, Options, Recorder, Words};
 
 use crate::abi::Patience;
 use crate::environment;
@@ -61,12 +62,16 @@ unsafe impl Host for Process {
 /// Begins recording if the environment names a directory where that is possible. Returns whether it did.
 /// Two threads may call it at once: one does it.
 pub(crate) fn init(lock_name: &str, rwlock_name: &str) -> bool {
+    let check = crate::check::find_out().then_some(CheckRoom::DEFAULT);
+    let options = Options { check, ..Options::DEFAULT };
     let begun = directory().is_some_and(|directory| {
-        RECORDER.init(directory, lock_name.as_bytes(), rwlock_name.as_bytes(), Options::DEFAULT)
+        RECORDER.init(directory, lock_name.as_bytes(), rwlock_name.as_bytes(), options)
     });
     if begun {
         WORDS.open();
-        poundlock_linux::events::send_to(count);
+        if check.is_none() {
+            poundlock_linux::events::send_to(count);
+        }
     }
     begun
 }
@@ -130,18 +135,19 @@ pub(crate) fn created_at(address: usize, kind: LockKind, site: CallSite) {
 }
 
 /// What is at this address, if anything is, is destroyed.
-pub(crate) fn destroyed_at(address: usize, kind: LockKind) {
+pub(crate) fn destroyed_at(address: usize, kind: LockKind, site: CallSite) {
     if let Some(word) = WORDS.known(address) {
-        RECORDER.destroyed(LockRef { word, address, kind, writers: None });
+        RECORDER.destroyed(LockRef { word, address, kind, writers: None }, site);
         WORDS.free(address);
     }
 }
 
-/// Takes a lock and counts that: `acquire` takes it with as much patience as it is told. Only the `outermost`
-/// acquisition of a recursive lock counts.
+/// Takes a lock, in this manner, and counts that: `acquire` takes it with as much patience as it is told. Only
+/// the `outermost` acquisition of a recursive lock counts.
 pub(crate) fn acquire<Time>(
     lock: LockRef<'_>,
     site: CallSite,
+    manner: Manner,
     patience: Patience<Time>,
     outermost: impl FnOnce() -> bool,
     acquire: impl Fn(Patience<Time>) -> c_int,
@@ -150,13 +156,14 @@ pub(crate) fn acquire<Time>(
     // A robust mutex whose owner has died is acquired with that error.
     if result == 0 || result == EOWNERDEAD {
         if outermost() {
-            RECORDER.acquired(lock, site.pc);
+            let tries = matches!(patience, Patience::None);
+            RECORDER.acquired(lock, site, if tries { manner.trying() } else { manner });
         }
     } else if result == EBUSY && !matches!(patience, Patience::None) {
-        let wait = RECORDER.wait_begin(lock, site);
+        let wait = RECORDER.wait_begin(lock, site, manner);
         result = acquire(patience);
         match result {
-            0 | EOWNERDEAD => RECORDER.acquired_after_wait(lock, wait, site.pc),
+            0 | EOWNERDEAD => RECORDER.acquired_after_wait(lock, wait, site, manner),
             ETIMEDOUT => RECORDER.abandoned_wait(lock, wait),
             // Refused at once: no wait at all.
             _ => drop(wait),

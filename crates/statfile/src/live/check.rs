@@ -8,17 +8,16 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::{Live, LiveHold};
-use crate::check::{
-    ClassKey, Edge, End, Event, Held as HeldLock, LockId, Misuse, Mode, Serial, Wrong,
-};
+use crate::LockKind;
+use crate::check::{ClassKey, Edge, End, Event, Held as HeldLock, LockId, Misuse, Mode, Serial, Wrong};
 use crate::layout::{
-    self, CheckSlot, Checked, GUARDS, Held, Header, LOST, LogEdge, LogEnd, LogHead, LogLock, LogMisuse,
+    self, CheckSlot, Checked, GUARDS, Header, Held, LOST, LogEdge, LogEnd, LogHead, LogLock, LogMisuse,
     LogSlot, Lost, MAX_FRAMES, ModuleSlot, READERS, Record, StackSlot,
 };
 use crate::snapshot::Module;
-use crate::LockKind;
 
-/// How far the log of a process has been read, and what it has told so far. `Default`: from the beginning.
+/// How far the log of a process has been read, and what it has told so far. `Default`: from the first event that
+/// has not been read.
 #[derive(Debug, Default)]
 pub struct Log {
     /// The number of the next event.
@@ -111,6 +110,8 @@ impl Live {
         if capacity == 0 || !capacity.is_power_of_two() {
             return;
         }
+        // What another reader had read may be gone.
+        log.next = log.next.max(self.header64(offset_of!(Header, consumed)).min(end));
         // Of a damaged file: no more than there are.
         let end = end.min(log.next.saturating_add(capacity));
         while log.next < end {
@@ -347,7 +348,8 @@ impl Live {
         let offset = self.u64(at + offset_of!(Checked, held_offset) as u64);
         let first = if offset == 0 { at + offset_of!(Checked, held) as u64 } else { offset };
         let room = if offset == 0 { layout::SHORT_LIST as u32 } else { len };
-        let entries = (0..u64::from(len.min(room))).map(|n| first.saturating_add(n * size_of::<Held>() as u64));
+        let entries =
+            (0..u64::from(len.min(room))).map(|n| first.saturating_add(n * size_of::<Held>() as u64));
         let mut holds: Vec<LiveHold> =
             entries.take_while(|&at| at < self.len).filter_map(|at| self.checked_hold(at)).collect();
         holds.retain(|hold| self.lock(hold.tag).is_some());
@@ -377,7 +379,8 @@ impl Live {
             acquisitions: 0,
         };
         // All of it is of one hold if that went on all the while.
-        (field(offset_of!(Held, word)) == word && field(offset_of!(Held, sequence)) == sequence).then_some(hold)
+        (field(offset_of!(Held, word)) == word && field(offset_of!(Held, sequence)) == sequence)
+            .then_some(hold)
     }
 
     /// Asks the process to log the end of this hold, as [`Wrong::LetGo`]. Whether the file can be written.

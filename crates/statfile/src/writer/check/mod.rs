@@ -359,7 +359,7 @@ impl<H: Host> Recorder<H> {
     #[cold]
     #[inline(never)]
     fn released_unheld(&'static self, stay: &Stay<H>, lock: LockRef<'_>, site: CallSite) {
-        let (map, record) = (stay.map, stay.record);
+        let map = stay.map;
         let Some(known) = locks::find(map, lock) else { return };
         let holder = known.slot.holder.load(Relaxed);
         let other = holder_of(map, known);
@@ -371,13 +371,28 @@ impl<H: Host> Recorder<H> {
         }
         // Another process may rightly have it.
         if let Some(other) = other.filter(|_| !lock.kind.is_foreign()) {
-            let finding = Finding {
-                other_stack: other.stack,
-                other_thread: Some(other.thread),
-                ..Finding::about(Wrong::UnlockOther, known, self.stack(stay, site))
-            };
-            found(map, record, &finding);
+            self.unlocked_other(stay, known, other, site);
         }
+    }
+
+    /// The calling thread is refused the release of a lock, which another one has. Only under check.
+    #[cold]
+    pub fn not_released(&'static self, lock: LockRef<'_>, site: CallSite) {
+        let Some(stay) = self.stay().filter(|_| self.checks()) else { return };
+        let Some(known) = locks::find(stay.map, lock.group()) else { return };
+        let own = serial(stay.record);
+        if let Some(other) = holder_of(stay.map, known).filter(|other| other.thread != own) {
+            self.unlocked_other(&stay, known, other, site);
+        }
+    }
+
+    fn unlocked_other(&'static self, stay: &Stay<H>, known: Known, other: Holder, site: CallSite) {
+        let finding = Finding {
+            other_stack: other.stack,
+            other_thread: Some(other.thread),
+            ..Finding::about(Wrong::UnlockOther, known, self.stack(stay, site))
+        };
+        found(stay.map, stay.record, &finding);
     }
 
     /// The calling thread releases a lock that is known to be free, by a call from `site`. Only under check.
@@ -416,7 +431,9 @@ impl<H: Host> Recorder<H> {
             return;
         }
         let Some(stay) = self.stay() else { return };
-        if let Some(known) = locks::find(stay.map, lock) {
+        // Who destroys a lock need not know its kind.
+        let known = locks::by_word(stay.map, lock.word.load(Relaxed));
+        if let Some(known) = known.filter(|known| known.slot.address.load(Relaxed) == lock.address as u64) {
             let stack = self.stack(&stay, site);
             self.ends(&stay, known, stack);
             locks::retire(stay.map, stay.record, known);

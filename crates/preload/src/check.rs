@@ -1,0 +1,44 @@
+//! What `POUNDLOCK_CHECK` asks for: that the order of locks and their use are checked, and what else.
+
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use crate::environment::variable;
+use crate::stat;
+
+/// The names of a list, and the bit of each. The first only says that there is to be a check.
+const NAMES: [(&[u8], u8); 4] = [(b"1", 0), (b"semaphores", 1), (b"lone-signal", 2), (b"nesting", 4)];
+
+/// What was asked for; valid once the mode is.
+static ASKED: AtomicU8 = AtomicU8::new(0);
+
+/// Whether a check is asked for. To be called before the statistics begin.
+pub(crate) fn find_out() -> bool {
+    let Some(list) = variable(c"POUNDLOCK_CHECK").filter(|list| !list.is_empty()) else { return false };
+    let asked = names(list.to_bytes()).filter_map(bit).fold(0, |all, bit| all | bit);
+    ASKED.store(asked, Relaxed);
+    true
+}
+
+fn names(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|byte| *byte == b',')
+}
+
+fn bit(name: &[u8]) -> Option<u8> {
+    NAMES.iter().find(|(known, _)| *known == name).map(|(_, bit)| *bit)
+}
+
+/// Whether all names of a list are known.
+pub(crate) fn is_known(list: &[u8]) -> bool {
+    names(list).all(|name| bit(name).is_some())
+}
+
+/// Whether the process is under check.
+#[inline(always)]
+pub(crate) fn is_on() -> bool {
+    stat::RECORDER.checks()
+}
+
+/// Whether POSIX semaphores that begin with 1 are locks.
+pub(crate) fn semaphores() -> bool {
+    ASKED.load(Relaxed) & 1 != 0
+}
