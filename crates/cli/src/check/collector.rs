@@ -12,6 +12,9 @@ use super::text;
 /// As many findings are told; of further ones there is only the number.
 const MOST: usize = 1000;
 
+/// A hold: its process, its thread, its lock and its number.
+pub(super) type HoldKey = (u32, u32, u32, u32);
+
 /// All of them.
 pub(super) struct Collector {
     wanted: Wanted,
@@ -25,7 +28,7 @@ pub(super) struct Collector {
     suppressed: Vec<(String, u64)>,
     further: u64,
     /// What may be said later about a finding.
-    open: HashMap<(u32, u32, u32, u64), String>,
+    open: HashMap<HoldKey, String>,
     /// The process in which something was found first.
     process: Option<u32>,
     /// A deadlock was found that counts.
@@ -34,7 +37,7 @@ pub(super) struct Collector {
 
 /// The end of a hold.
 pub(super) struct Amendment {
-    pub(super) key: (u32, u32, u32, u64),
+    pub(super) key: HoldKey,
     /// Where it ended.
     pub(super) stack: Stack,
     /// How long it was at least.
@@ -42,7 +45,7 @@ pub(super) struct Amendment {
 }
 
 impl Amendment {
-    pub(super) fn key(pid: u32, serial: u32, lock: u32, sequence: u64) -> (u32, u32, u32, u64) {
+    pub(super) fn key(pid: u32, serial: u32, lock: u32, sequence: u32) -> HoldKey {
         (pid, serial, lock, sequence)
     }
 }
@@ -107,7 +110,7 @@ impl Collector {
     }
 
     /// Takes in a finding about a hold that goes on.
-    pub(super) fn add_amendable(&mut self, finding: Finding, key: (u32, u32, u32, u64)) {
+    pub(super) fn add_amendable(&mut self, finding: Finding, key: HoldKey) {
         let place = finding.key();
         if self.add(finding) {
             self.open.insert(key, place);

@@ -2,7 +2,8 @@
 //!
 //! Followed are waits for locks, to whoever holds them; of readers that wait for readers, to the writer that waits
 //! between them; waits for the end of a thread, to that thread; and for semaphores that count as locks. A thread
-//! that waits for a condition variable or a barrier can be woken by anybody, so it ends a chain. Only where every
+//! that was woken from its wait for a condition variable waits for the mutex, which is seen where that is the C
+//! library's; before, it can be woken by anybody, so that it ends a chain, as does one at a barrier. Only where every
 //! thread of the process waits, all of them without a limit on the time, there is nobody left to do so.
 //!
 //! What is seen is true at one moment: each wait was there at two looks, and was the same one (its beginning tells),
@@ -37,7 +38,9 @@ pub(super) struct Party {
     pub(super) stack: Arc<[u64]>,
     /// What it holds: where the program has that, and the hold.
     pub(super) holds: Vec<(u64, Hold)>,
-    /// The thread whose end it waits for.
+    /// It has been woken from its wait for a condition variable, and waits for the mutex that lies there.
+    pub(super) relocks: Option<u64>,
+    /// The thread whose end it waits for, by its id.
     pub(super) joins: Option<u32>,
 }
 
@@ -123,13 +126,20 @@ impl Waits {
         let waits = threads.iter().filter_map(|thread| Some((thread, thread.wait?.began)));
         self.before = waits.clone().map(|(thread, began)| (thread.record, began)).collect();
         let same = waits.filter(|(thread, began)| before.get(&thread.record) == Some(began));
+        let of_pthread = |pthread: u64| {
+            threads.iter().find(|thread| feed.pthread(thread.record) == pthread).map(|thread| thread.tid)
+        };
         same.take(MOST)
             .filter_map(|(thread, began)| {
                 let wait = feed.wait(thread.record).filter(|wait| wait.began == began)?;
                 let holds = feed.holds(thread.record).into_iter();
                 let holds =
                     holds.filter_map(|hold| Some((feed.describe(hold.lock)?.address, hold))).collect();
-                let joins = if wait.kind == LockKind::Join { joined(state(thread.tid)) } else { None };
+                let joins = match wait.kind {
+                    LockKind::Join => wait.joins.and_then(of_pthread).or_else(|| joined(state(thread.tid))),
+                    _ => None,
+                };
+                let relocks = if wait.kind == LockKind::Condition { word(state(thread.tid)) } else { None };
                 Some(Party {
                     record: thread.record,
                     tid: thread.tid,
@@ -137,10 +147,19 @@ impl Waits {
                     wait,
                     stack: feed.wait_stack(thread.record),
                     holds,
+                    relocks: relocks.filter(|word| *word != wait.address),
                     joins,
                 })
             })
             .collect()
+    }
+}
+
+/// The word that is waited for in this call: that of one of the C library's mutexes is its first.
+fn word(seen: Seen) -> Option<u64> {
+    match seen {
+        Seen::Call(number, [word, operation, ..]) if calls::waits_for_futex(number, operation) => Some(word),
+        _ => None,
     }
 }
 
@@ -154,12 +173,9 @@ fn joined(seen: Seen) -> Option<u32> {
     }
 }
 
-fn is_reader(kind: LockKind) -> bool {
-    matches!(kind, LockKind::RwReaders | LockKind::SharedRwReaders)
-}
-
-fn is_writer(kind: LockKind) -> bool {
-    matches!(kind, LockKind::RwWriters | LockKind::SharedRwWriters)
+/// Whether it waits to read.
+fn reads(wait: &Wait) -> bool {
+    matches!(wait.mode, Mode::Read | Mode::FairRead)
 }
 
 /// Whom each of the threads waits for, of those that wait themselves.
@@ -171,7 +187,7 @@ fn edges(parties: &[Party]) -> Vec<Vec<(usize, ())>> {
         for (address, hold) in &party.holds {
             holders.entry(*address).or_default().push((n, hold.mode));
         }
-        if is_writer(party.wait.kind) {
+        if party.wait.mode == Mode::Exclusive {
             writers.entry(party.wait.address).or_default().push(n);
         }
     }
@@ -180,8 +196,12 @@ fn edges(parties: &[Party]) -> Vec<Vec<(usize, ())>> {
         let held = holders.get(&address).map_or(&[][..], Vec::as_slice);
         let mut next: Vec<usize> = match party.wait.kind {
             LockKind::Join => party.joins.and_then(|tid| by_tid.get(&tid).copied()).into_iter().collect(),
-            LockKind::Condition | LockKind::Barrier | LockKind::Futex => Vec::new(),
-            kind if is_reader(kind) => {
+            LockKind::Condition => {
+                let held = party.relocks.and_then(|mutex| holders.get(&mutex));
+                held.into_iter().flatten().map(|(n, _)| *n).collect()
+            }
+            LockKind::Barrier | LockKind::Futex => Vec::new(),
+            _ if reads(&party.wait) => {
                 let exclusive = held.iter().filter(|(_, mode)| *mode == Mode::Exclusive).map(|(n, _)| *n);
                 let mut next: Vec<usize> = exclusive.collect();
                 if next.is_empty() {
@@ -244,16 +264,19 @@ mod tests {
 
     /// A thread that waits for `address`, and holds these.
     fn party(tid: u32, kind: LockKind, address: u64, holds: &[(u64, Mode)]) -> Party {
-        let hold = |&(address, mode)| {
-            (address, Hold { lock: LockId(address as u32), mode, sequence: 1, stack: Arc::default() })
+        let hold = |&(address, mode)| (address, Hold::of(address as u32, mode, 1));
+        let (kind, mode) = match kind {
+            LockKind::RwReaders => (LockKind::RwWriters, Mode::FairRead),
+            kind => (kind, Mode::Exclusive),
         };
         Party {
             record: tid as usize,
             tid,
             serial: Serial(tid),
-            wait: Wait { lock: LockId(address as u32), kind, address, began: 1 },
+            wait: Wait { lock: LockId(address as u32), kind, mode, address, began: 1, joins: None },
             stack: Arc::default(),
             holds: holds.iter().map(hold).collect(),
+            relocks: None,
             joins: (kind == LockKind::Join).then_some(address as u32),
         }
     }
@@ -301,6 +324,13 @@ mod tests {
     fn what_anybody_can_end_ends_a_chain() {
         let waiter = party(1, LockKind::Condition, 8, &[(9, ALONE)]);
         assert!(found(&[waiter, party(2, MUTEX, 9, &[(8, ALONE)])]).is_empty());
+    }
+
+    #[test]
+    fn a_thread_that_was_woken_waits_for_its_mutex() {
+        let mut woken = party(1, LockKind::Condition, 8, &[(9, ALONE)]);
+        woken.relocks = Some(7);
+        assert_eq!(found(&[woken, party(2, MUTEX, 9, &[(7, ALONE)])]), [[0, 1]]);
     }
 
     #[test]

@@ -3,23 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use poundlock_statfile::check::{ClassKey, Event, LockId, Mode, Serial};
-use poundlock_statfile::{Error, Live, LiveThread, LockKind, Module};
+use poundlock_statfile::check::{ClassKey, LockId, Mode, Serial};
+use poundlock_statfile::{Error, Live, LiveHold, LiveThread, LockKind, Log, Logged, LoggedLock, Module};
 
 use super::report::NoRoom;
 
 /// The file of a process.
 pub(super) struct Feed {
     live: Live,
-}
-
-/// Something in the log.
-pub(super) struct Logged {
-    /// Its place there.
-    pub(super) moment: u64,
-    /// The thread, in the process's own namespace.
-    pub(super) tid: u32,
-    pub(super) event: Event,
+    log: Log,
 }
 
 /// A lock.
@@ -32,14 +24,29 @@ pub(super) struct Described {
     pub(super) created_at: Arc<[u64]>,
 }
 
+impl From<&LoggedLock> for Described {
+    fn from(lock: &LoggedLock) -> Self {
+        Described { address: lock.address, kind: lock.kind, created_at: Arc::default() }
+    }
+}
+
 /// A hold that goes on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Hold {
     pub(super) lock: LockId,
     pub(super) mode: Mode,
     /// Tells it from every other hold of the thread.
-    pub(super) sequence: u64,
+    pub(super) sequence: u32,
     pub(super) stack: Arc<[u64]>,
+    live: Option<LiveHold>,
+}
+
+impl Hold {
+    /// One without a process.
+    #[cfg(test)]
+    pub(super) fn of(lock: u32, mode: Mode, sequence: u32) -> Self {
+        Hold { lock: LockId(lock), mode, sequence, stack: Arc::default(), live: None }
+    }
 }
 
 /// A wait that goes on.
@@ -47,17 +54,21 @@ pub(super) struct Hold {
 pub(super) struct Wait {
     pub(super) lock: LockId,
     pub(super) kind: LockKind,
+    /// How it is asked for.
+    pub(super) mode: Mode,
     /// Where the program has it.
     pub(super) address: u64,
     /// Tells it from every other wait of the thread.
     pub(super) began: u64,
+    /// The thread whose end it is, as a `pthread_t`.
+    pub(super) joins: Option<u64>,
 }
 
 impl Feed {
     /// `None` if the file is not finished.
     pub(super) fn open(path: &Path) -> Result<Option<Feed>, Error> {
         match Live::open(path) {
-            Ok(live) => Ok(Some(Feed { live })),
+            Ok(live) => Ok(Some(Feed { live, log: Log::default() })),
             Err(Error::NotAStatFile) => Ok(None),
             Err(error) => Err(error),
         }
@@ -76,28 +87,30 @@ impl Feed {
     }
 
     pub(super) fn exe(&self) -> String {
-        String::new()
+        self.live.exe()
     }
 
     pub(super) fn modules(&self) -> Vec<Module> {
-        Vec::new()
+        self.live.modules()
     }
 
-    /// Calls `each` with what has come since the last time. Of a process that is gone, what it was killed in the
-    /// middle of is passed over.
-    pub(super) fn events(&mut self, gone: bool, each: &mut dyn FnMut(Logged)) {
-        let _ = (gone, each);
+    /// What has come since the last time. Of a process that is gone, what it was killed in the middle of is passed
+    /// over.
+    pub(super) fn events(&mut self, gone: bool) -> Vec<Logged> {
+        self.log.skip_torn = gone;
+        let mut events = Vec::new();
+        self.live.events(&mut self.log, &mut |logged| events.push(logged));
+        events
     }
 
     pub(super) fn describe(&self, lock: LockId) -> Option<Described> {
-        let _ = lock;
-        None
+        let lock = self.live.describe(lock)?;
+        Some(Described { address: lock.address, kind: lock.kind, created_at: lock.created_at })
     }
 
     /// The stack of the call that initialised all locks of a class; empty if it is one lock.
     pub(super) fn class_stack(&self, class: ClassKey) -> Arc<[u64]> {
-        let _ = class;
-        Arc::default()
+        self.live.class_stack(class)
     }
 
     pub(super) fn look(&mut self, threads: &mut Vec<LiveThread>) {
@@ -105,43 +118,61 @@ impl Feed {
     }
 
     pub(super) fn serial(&self, record: usize) -> Serial {
-        Serial(record as u32)
+        self.live.serial(record)
+    }
+
+    /// The thread as a `pthread_t`; 0 if it is unknown.
+    pub(super) fn pthread(&self, record: usize) -> u64 {
+        self.live.pthread(record)
     }
 
     pub(super) fn wait(&self, record: usize) -> Option<Wait> {
         let wait = self.live.wait(record)?;
-        let lock = self.live.lock(wait.tag)?;
-        let object = match lock.kind {
-            LockKind::RwWriters | LockKind::SharedRwWriters => {
-                lock.address.saturating_sub(LockKind::WRITERS as u64)
-            }
-            _ => lock.address,
-        };
-        Some(Wait {
-            lock: LockId((wait.tag >> 32) as u32),
-            kind: lock.kind,
-            address: object,
+        let lock = self.live.lock_id(wait.tag);
+        let described = self.live.describe(lock)?;
+        let shown = Wait {
+            lock,
+            kind: described.kind,
+            mode: self.live.wait_mode(record),
+            address: described.address,
             began: wait.began,
-        })
+            joins: self.live.wait_join(record),
+        };
+        // What was read belongs to it if it went on all the while.
+        (self.live.wait(record) == Some(wait)).then_some(shown)
     }
 
     pub(super) fn wait_stack(&self, record: usize) -> Arc<[u64]> {
-        let _ = record;
-        Arc::default()
+        self.live.wait_stack(record)
     }
 
     pub(super) fn holds(&self, record: usize) -> Vec<Hold> {
-        let _ = record;
-        Vec::new()
+        let hold = |hold: LiveHold| Hold {
+            lock: self.live.lock_id(hold.tag),
+            mode: hold.mode,
+            sequence: hold.sequence,
+            stack: self.live.hold_stack(&hold),
+            live: Some(hold),
+        };
+        self.live.holds(record).into_iter().map(hold).collect()
     }
 
     /// Asks the process to log the end of a hold. Whether it could be asked.
-    pub(super) fn watch(&self, record: usize, hold: &Hold) -> bool {
-        let _ = (record, hold);
-        false
+    pub(super) fn watch(&self, hold: &Hold) -> bool {
+        hold.live.as_ref().is_some_and(|hold| self.live.watch(hold))
     }
 
     pub(super) fn no_room(&self) -> NoRoom {
-        NoRoom::default()
+        let unseen = self.live.unseen();
+        NoRoom {
+            events: unseen.events + self.log.torn,
+            edges: unseen.orders,
+            within: unseen.within,
+            locks: unseen.locks,
+            holds: unseen.holds,
+            guards: unseen.guards,
+            operations: unseen.operations,
+            ..NoRoom::default()
+        }
     }
 }

@@ -72,9 +72,15 @@ pub(super) struct Stack {
 }
 
 impl Thread {
+    /// One that was gone before anybody could look at it.
+    pub(super) fn unknown() -> Self {
+        Thread { tid: 0, name: String::new(), is_main: false }
+    }
+
     /// How it is named in a sentence.
     pub(super) fn in_words(&self) -> String {
         match (self.is_main, self.name.as_str()) {
+            (_, "") if self.tid == 0 => "a thread that has ended".to_owned(),
             (true, _) => format!("the main thread ({})", self.tid),
             (false, "") => format!("thread {}", self.tid),
             (false, name) => format!("thread {name} ({})", self.tid),

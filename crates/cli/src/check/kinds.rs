@@ -76,7 +76,7 @@ const ABOUT: [About; 21] = [
         name: "deadlock",
         brief: "threads that wait for each other now",
         full: "Each thread waits for something that the next one has to do first. None of them goes on.",
-        advice: "take the locks in one order everywhere, and let go of them before you wait for threads",
+        advice: "let go of what others need before you wait for them; take locks in one order everywhere",
         level: Level::Error,
         looked: Looked::Always,
     },

@@ -11,7 +11,7 @@ use crate::observe::proc::Seen;
 use super::feed::{Feed, Hold};
 
 /// A hold, by its thread's record, its lock and its number.
-type Which = (usize, LockId, u64);
+type Which = (usize, LockId, u32);
 
 /// A hold that has lasted for longer than is wished.
 #[derive(Debug, Clone)]
@@ -72,7 +72,7 @@ impl Holds {
                 });
                 known.last = now;
                 if 2 * (now - known.since) >= limit_ns && !known.watched {
-                    known.watched = feed.watch(thread.record, &hold);
+                    known.watched = feed.watch(&hold);
                 }
                 long.extend(known.look(call.as_deref(), now, limit_ns));
             }
@@ -85,9 +85,7 @@ impl Holds {
     /// A hold that was asked about is over: for how long it was held at least, and it, if it has not been told.
     pub(super) fn let_go(
         &mut self,
-        serial: Serial,
-        lock: LockId,
-        sequence: u64,
+        (serial, lock, sequence): (Serial, LockId, u32),
         now: u64,
         limit_ns: u64,
     ) -> Option<(u64, Option<Long>)> {
@@ -97,7 +95,7 @@ impl Holds {
         let which = *self.known.iter().find(of)?.0;
         let known = self.known.remove(&which)?;
         let for_ns = known.last.max(known.since) - known.since;
-        let long = (!known.told && now - known.since >= limit_ns && for_ns >= limit_ns).then(|| Long {
+        let long = (!known.told && now - known.since >= limit_ns && for_ns >= limit_ns).then_some(Long {
             serial,
             hold: known.hold,
             for_ns,
@@ -152,14 +150,12 @@ fn call(feed: &Feed, thread: &LiveThread, state: &dyn Fn(u32) -> Seen) -> Option
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use poundlock_statfile::check::Mode;
 
     use super::*;
 
     fn known() -> Known {
-        let hold = Hold { lock: LockId(1), mode: Mode::Exclusive, sequence: 7, stack: Arc::default() };
+        let hold = Hold::of(1, Mode::Exclusive, 7);
         Known { since: 1000, last: 1000, serial: Serial(3), hold, asleep: None, watched: true, told: false }
     }
 
@@ -194,9 +190,9 @@ mod tests {
         let mut over = known();
         over.last = 1150;
         holds.known.insert((0, LockId(1), 7), over);
-        assert!(holds.let_go(Serial(3), LockId(1), 8, 1200, 100).is_none());
-        let (for_ns, long) = holds.let_go(Serial(3), LockId(1), 7, 1200, 100).expect("known");
+        assert!(holds.let_go((Serial(3), LockId(1), 8), 1200, 100).is_none());
+        let (for_ns, long) = holds.let_go((Serial(3), LockId(1), 7), 1200, 100).expect("known");
         assert!(for_ns == 150 && long.is_some());
-        assert!(holds.let_go(Serial(3), LockId(1), 7, 1200, 100).is_none());
+        assert!(holds.let_go((Serial(3), LockId(1), 7), 1200, 100).is_none());
     }
 }

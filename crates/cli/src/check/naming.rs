@@ -35,6 +35,11 @@ pub(super) fn kind_name(kind: LockKind) -> &'static str {
     }
 }
 
+/// `mutexes`, `barriers`
+fn several(kind: &str) -> String {
+    if kind.ends_with('x') { format!("{kind}es") } else { format!("{kind}s") }
+}
+
 impl<'a> Naming<'a> {
     pub(super) fn new(space: Space<'a>, exe: &str) -> Self {
         let name = Path::new(exe).file_name().unwrap_or_default().to_string_lossy();
@@ -78,12 +83,15 @@ impl<'a> Naming<'a> {
             return lock(member.clone(), member, String::new());
         }
         if let Some(line) = making_line(&made) {
-            let name = format!("the {kind} made in {}", line.text);
-            return lock(name.clone(), name, String::new());
+            let class = format!("the {} made in {}", several(kind), line.text);
+            return lock(format!("the {kind} made in {}", line.text), class, String::new());
         }
-        let class = line.map_or_else(|| kind.to_owned(), |line| format!("the {kind} taken in {}", line.text));
+        let taken = |kind: &str| {
+            line.map_or_else(|| kind.to_owned(), |line| format!("the {kind} taken in {}", line.text))
+        };
+        let class = taken(&several(kind));
         if address == 0 {
-            return lock(class.clone(), class, String::new());
+            return lock(taken(kind), class, String::new());
         }
         lock(format!("the {kind} at {address:#x}"), class, String::new())
     }
@@ -109,7 +117,12 @@ pub(super) fn tell_apart(locks: &mut [Lock]) {
 #[cfg(test)]
 mod tests {
     use super::super::finding::tests::order;
-    use super::tell_apart;
+    use super::{several, tell_apart};
+
+    #[test]
+    fn kinds_have_plurals() {
+        assert_eq!(["mutex", "readers-writer lock"].map(several), ["mutexes", "readers-writer locks"]);
+    }
 
     #[test]
     fn locks_of_one_name_are_numbered() {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use poundlock_order::{Cycle, Order};
-use poundlock_statfile::check::{Edge, Event, LockId, Misuse, Serial, Wrong};
-use poundlock_statfile::{LiveThread, Snapshot};
+use poundlock_statfile::check::{ClassKey, Edge, End, Event, LockId, Misuse, Serial, Wrong};
+use poundlock_statfile::{LiveThread, Logged, Snapshot};
 
 use crate::observe::place::is_alive;
 use crate::observe::proc::{self, Seen, Task};
@@ -14,8 +14,8 @@ use crate::observe::symbols::Symbols;
 
 use super::collector::{Amendment, Collector};
 use super::deadlock::Waits;
-use super::feed::{Described, Feed, Logged};
-use super::finding::{Process as Place, Stack, Thread};
+use super::feed::{Described, Feed};
+use super::finding::{Process as Place, Stack, Thread, making_line};
 use super::long::{Holds, Long};
 use super::naming::Naming;
 use super::report::{NoRoom, Seen as Looked};
@@ -43,6 +43,9 @@ pub(super) struct Process {
     threads: HashMap<Serial, Thread>,
     looks: HashMap<Serial, u32>,
     known: HashMap<LockId, Described>,
+    /// What a class of the process, which is a stack, counts as: the first one of the same line.
+    classes: HashMap<ClassKey, ClassKey>,
+    lines: HashMap<String, ClassKey>,
     /// Those that count in the file now.
     now: Vec<LiveThread>,
     waits: Waits,
@@ -76,6 +79,8 @@ impl Process {
             threads: HashMap::new(),
             looks: HashMap::new(),
             known: HashMap::new(),
+            classes: HashMap::new(),
+            lines: HashMap::new(),
             now: Vec::new(),
             waits: Waits::default(),
             holds: Holds::default(),
@@ -112,8 +117,7 @@ impl Process {
         }
         self.feed.look(&mut self.now);
         self.name_threads();
-        let mut events = Vec::new();
-        self.feed.events(gone, &mut |logged| events.push(logged));
+        let events = self.feed.events(gone);
         self.busy = !events.is_empty();
         for logged in events {
             self.event(logged, now, settings, symbols, collector);
@@ -173,7 +177,10 @@ impl Process {
         symbols: &Symbols,
         collector: &mut Collector,
     ) {
-        let Logged { moment, tid, event } = logged;
+        let Logged { moment, tid, event, locks } = logged;
+        for lock in &locks {
+            self.known.entry(lock.lock).or_insert_with(|| lock.into());
+        }
         let serial = match &event {
             Event::Edge(edge) => Some(edge.thread),
             Event::Wrote { thread, .. } => Some(*thread),
@@ -187,6 +194,7 @@ impl Process {
             Event::Edge(edge) => self.edge(edge, now, symbols, collector),
             Event::Died(lock) => self.order.died(lock, moment),
             Event::Wrote { thread, lock, class } => {
+                let class = self.class(class, symbols);
                 let cycles = self.order.wrote(thread, lock, class);
                 self.cycles(&cycles, now, symbols, collector);
             }
@@ -201,18 +209,28 @@ impl Process {
         }
     }
 
-    fn edge(&mut self, edge: Edge, now: u64, symbols: &Symbols, collector: &mut Collector) {
-        let mut addresses = [0; 2];
-        for (address, end) in addresses.iter_mut().zip([&edge.from, &edge.to]) {
-            let id = end.held.lock;
-            if !self.known.contains_key(&id)
-                && let Some(described) = self.feed.describe(id)
-            {
-                self.known.insert(id, described);
-            }
-            *address = self.known.get(&id).map_or(0, |known| known.address);
+    /// The class of all locks that one line has made, whoever called the function that it is in. A function that
+    /// makes locks for others is no such line.
+    fn class(&mut self, class: ClassKey, symbols: &Symbols) -> ClassKey {
+        if class.0 & ClassKey::BY_STACK == 0 {
+            return class;
         }
-        let [from, to] = addresses;
+        if let Some(&known) = self.classes.get(&class) {
+            return known;
+        }
+        let stack = self.feed.class_stack(class);
+        let frames = self.tell(0, symbols, |teller| teller.naming.frames(&stack));
+        let line = making_line(&frames).filter(|line| !line.module.is_empty()).map(|line| line.text.clone());
+        let of_line = line.map_or(class, |line| *self.lines.entry(line).or_insert(class));
+        self.classes.insert(class, of_line);
+        of_line
+    }
+
+    fn edge(&mut self, mut edge: Edge, now: u64, symbols: &Symbols, collector: &mut Collector) {
+        edge.from.class = self.class(edge.from.class, symbols);
+        edge.to.class = self.class(edge.to.class, symbols);
+        let address = |end: &End| self.known.get(&end.held.lock).map_or(0, |known| known.address);
+        let (from, to) = (address(&edge.from), address(&edge.to));
         let cycles = self.order.add(Arc::new(edge), (from, to));
         self.cycles(&cycles, now, symbols, collector);
     }
@@ -304,13 +322,14 @@ impl Process {
         collector: &mut Collector,
     ) {
         let (Some(lock), Some(limit)) = (misuse.lock, settings.held_over_ns) else { return };
-        let Some((for_ns, long)) = self.holds.let_go(misuse.thread, lock, misuse.number, now, limit) else {
+        let Ok(sequence) = u32::try_from(misuse.number) else { return };
+        let Some((for_ns, long)) = self.holds.let_go((misuse.thread, lock, sequence), now, limit) else {
             return;
         };
         if let Some(long) = long {
             self.long(&long, now, symbols, collector);
         }
-        let key = Amendment::key(self.outer, misuse.thread.0, lock.0, misuse.number);
+        let key = Amendment::key(self.outer, misuse.thread.0, lock.0, sequence);
         let stack = self.tell(now, symbols, |teller| Stack {
             thread: teller.thread(misuse.thread),
             what: "let go of it".to_owned(),

@@ -45,12 +45,16 @@ pub(super) struct NoRoom {
     pub(super) events: u64,
     /// Orders of two locks.
     pub(super) edges: u64,
+    /// Orders of two locks of one sort, beyond those that are kept.
+    pub(super) within: u64,
+    /// Orders with more common locks than are noted.
+    pub(super) guards: u64,
+    /// Uses of locks by a signal handler that interrupted the recorder.
+    pub(super) operations: u64,
     /// Locks.
     pub(super) locks: u64,
     /// Holds.
     pub(super) holds: u64,
-    /// Threads.
-    pub(super) threads: u64,
     /// Searches for cycles that were not brought to an end.
     pub(super) searches: u64,
     /// Cycles of one sort of locks that were found and not told.
@@ -59,25 +63,32 @@ pub(super) struct NoRoom {
 
 impl NoRoom {
     pub(super) fn add(&mut self, other: &NoRoom) {
-        let NoRoom { events, edges, locks, holds, threads, searches, alike } = other;
+        let NoRoom { events, edges, within, guards, operations, locks, holds, searches, alike } = other;
         self.events += events;
         self.edges += edges;
         self.locks += locks;
         self.holds += holds;
-        self.threads += threads;
+        self.within += within;
+        self.guards += guards;
+        self.operations += operations;
         self.searches += searches;
         self.alike += alike;
     }
 
     /// What it means, a sentence each.
     pub(super) fn in_words(&self) -> Vec<String> {
-        let NoRoom { events, edges, locks, holds, threads, searches, alike } = *self;
+        let NoRoom { events, edges, within, guards, operations, locks, holds, searches, alike } = *self;
         [
             (events, "events found no room in the log: findings can be missing"),
             (edges, "orders of two locks found no room: cycles through them are not found"),
             (locks, "uses of locks found no room in the table: nothing is known of those"),
             (holds, "holds found no room in a thread's list: they count as not held"),
-            (threads, "threads found no room: what they do is not seen"),
+            (within, "orders of two locks of one sort are beyond those that are kept"),
+            (
+                guards,
+                "times a thread held more locks than are noted with an order: a finding can be in vain there",
+            ),
+            (operations, "uses of locks by signal handlers came while the recorder was at work"),
             (searches, "searches for cycles were not brought to an end: longer cycles can be missing"),
             (alike, "further cycles in locks of one sort, at the same lines, are not told"),
         ]

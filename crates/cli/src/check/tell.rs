@@ -153,18 +153,32 @@ impl Teller<'_> {
         }
         tell_apart(&mut locks.locks);
         let same = cycle.evidence == Evidence::SameLocks;
-        let nodes = cycle.edges.iter().map(|edge| edge.from.held.lock);
+        // It begins with the same lock each time that it is found.
+        let name_of = |edge: &Arc<Edge>| locks.name(edge.from.held.lock);
+        let first = (0..cycle.edges.len()).min_by_key(|&n| name_of(&cycle.edges[n])).unwrap_or(0);
+        let edges: Vec<&Arc<Edge>> = cycle.edges[first..].iter().chain(&cycle.edges[..first]).collect();
+        let nodes = edges.iter().map(|edge| edge.from.held.lock);
         let names: Vec<String> =
             nodes.map(|id| if same { locks.name(id) } else { locks.class(id) }).collect();
-        let of = if same { "" } else { "locks of the sorts " };
         let round = if names.len() == 2 { "in both orders" } else { "in an order that goes round" };
-        let names = list(&names);
-        let headline = if cycle.edges.iter().any(|edge| edge.to.held.mode == Mode::Condition) {
-            format!("{names} are waited for {round}: {FOR_EVER}")
-        } else {
-            format!("{of}{names} are taken {round}: {FOR_EVER}")
+        let waited = edges.iter().position(|edge| edge.to.held.mode == Mode::Condition);
+        let headline = match waited.map(|n| edges[n].to.held.lock) {
+            Some(condition) => {
+                let name = locks.name(condition);
+                let others: Vec<String> = names.iter().filter(|other| **other != name).cloned().collect();
+                format!(
+                    "{name} is waited for with {} held, which is needed to signal it: {FOR_EVER}",
+                    list(&others)
+                )
+            }
+            None if same => format!("{} are taken {round}: {FOR_EVER}", list(&names)),
+            None => format!(
+                "{} are taken {round}, if not the same ones so far: threads that do so with the same ones at once wait \
+                 for each other for ever",
+                list(&names)
+            ),
         };
-        let mut stacks: Vec<Stack> = cycle.edges.iter().flat_map(|edge| self.steps(edge, &locks)).collect();
+        let mut stacks: Vec<Stack> = edges.iter().flat_map(|edge| self.steps(edge, &locks)).collect();
         let mut notes = Vec::new();
         for writer in &cycle.writers {
             let Some(at) = cycle.edges.get(writer.at) else { continue };
@@ -214,9 +228,9 @@ impl Teller<'_> {
         tell_apart(&mut locks.locks);
         let class = locks.class(nesting.one.from.held.lock);
         let headline = if nesting.other.is_some() {
-            format!("locks of the sort {class} are taken inside of each other without an order: {FOR_EVER}")
+            format!("{class}: several of them are taken inside of each other, without an order: {FOR_EVER}")
         } else {
-            format!("locks of the sort {class} are taken against the order that the program gave them")
+            format!("{class}: several of them are taken against the order that the program gave them")
         };
         let stacks = edges.iter().flat_map(|edge| self.steps(edge, &locks)).collect();
         self.finding(Kind::Nesting, headline, locks.locks, stacks)
@@ -250,7 +264,8 @@ impl Teller<'_> {
         let mut places: HashMap<u64, LockId> = HashMap::new();
         for party in &deadlock.parties {
             for (address, hold) in &party.holds {
-                let waited = deadlock.parties.iter().any(|other| other.wait.address == *address);
+                let waits = |other: &Party| other.wait.address == *address || other.relocks == Some(*address);
+                let waited = deadlock.parties.iter().any(waits);
                 if waited && !places.contains_key(address) {
                     places.insert(*address, hold.lock);
                     locks.ids.push(hold.lock);
@@ -284,16 +299,15 @@ impl Teller<'_> {
                 )
             }
             (LockKind::Join, None) => "the end of a thread".to_owned(),
-            _ => name(party.wait.address),
+            _ => match party.relocks.filter(|mutex| places.contains_key(mutex)) {
+                Some(mutex) => format!("{} after its wait for {}", name(mutex), name(party.wait.address)),
+                None => name(party.wait.address),
+            },
         };
         let mut stacks = Vec::new();
         for party in &deadlock.parties {
             let place = places.get(&party.wait.address).and_then(|&id| locks.place(id));
-            let wants = match party.wait.kind {
-                LockKind::RwReaders | LockKind::SharedRwReaders => " to read",
-                LockKind::RwWriters | LockKind::SharedRwWriters => " to write",
-                _ => "",
-            };
+            let wants = self.how(party.wait.lock, party.wait.mode);
             stacks.push(Stack {
                 thread: Some(who(party)),
                 what: format!("waits for {}{wants}", what(party)),
@@ -359,7 +373,7 @@ impl Teller<'_> {
         let kind = kind_of(*what)?;
         let (headline, here, there) = in_words(*what, &name, *number);
         let this = self.thread(misuse.thread);
-        let other = misuse.other_thread.and_then(|serial| self.thread(serial));
+        let other = misuse.other_thread.map(|serial| self.thread(serial).unwrap_or_else(Thread::unknown));
         let same_thread = misuse.other_thread.is_none_or(|other| other == misuse.thread);
         let mut stacks = vec![Stack {
             thread: this.clone(),

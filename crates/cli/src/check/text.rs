@@ -99,10 +99,10 @@ pub(super) fn summary(report: &Report) -> String {
     }
     let _ = writeln!(
         text,
-        "  looked at: {}; {} taken inside of others, in {}",
+        "  looked at: {}; {} that are taken inside of each other, in {}",
         counted(seen.threads, "thread"),
         counted(seen.nested_locks, "lock"),
-        counted(seen.orders, "order of two"),
+        counted(seen.orders, "order"),
     );
     for line in &report.unseen {
         let _ = writeln!(text, "  not seen: {line}");

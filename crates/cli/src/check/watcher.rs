@@ -133,8 +133,8 @@ struct Watch {
     settled: HashSet<PathBuf>,
     /// Descendants of ours: each with its id in its own namespace.
     descendants: HashMap<u32, u32>,
-    /// Programs that processes were seen to be.
-    programs: HashSet<(u32, String)>,
+    /// The programs that processes were seen to be last, by their ids in their own namespaces.
+    programs: BTreeMap<u32, Stranger>,
     found: Found,
     search_at: u64,
     search_pause: u64,
@@ -149,7 +149,7 @@ impl Watch {
             processes: Vec::new(),
             settled: HashSet::new(),
             descendants: HashMap::new(),
-            programs: HashSet::new(),
+            programs: BTreeMap::new(),
             found: Found::default(),
             search_at: 0,
             search_pause: SEARCH_NS.0,
@@ -270,10 +270,9 @@ impl Watch {
             let Ok(exe) = std::fs::read_link(format!("/proc/{pid}/exe")) else { continue };
             let exe = exe.to_string_lossy().into_owned();
             let parent = there.get(&parent).copied().unwrap_or(parent);
-            if self.programs.insert((inner, exe.clone())) {
-                let name = proc::Stat::read(pid).map_or_else(String::new, |stat| stat.name);
-                self.found.programs.push(Stranger { pid: inner, parent, exe, name });
-            }
+            // What counts is the last one: between a fork and an exec it is its parent's.
+            let name = proc::Stat::read(pid).map_or_else(String::new, |stat| stat.name);
+            self.programs.insert(inner, Stranger { pid: inner, parent, exe, name });
         }
         self.descendants = there;
     }
@@ -307,7 +306,8 @@ impl Watch {
             }
         }
         let (findings, suppressed, further) = self.collector.finish();
-        Found { findings, suppressed, further, ended_it, ..self.found }
+        let programs = self.programs.into_values().collect();
+        Found { findings, suppressed, further, ended_it, programs, ..self.found }
     }
 }
 
