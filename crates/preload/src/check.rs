@@ -38,6 +38,11 @@ pub(crate) fn is_on() -> bool {
     stat::RECORDER.checks()
 }
 
+/// Whether signals by threads are found that have never had the mutex of the waits.
+pub(crate) fn lone_signals() -> bool {
+    ASKED.load(Relaxed) & 2 != 0
+}
+
 /// Whether POSIX semaphores that begin with 1 are locks.
 pub(crate) fn semaphores() -> bool {
     ASKED.load(Relaxed) & 1 != 0

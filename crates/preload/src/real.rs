@@ -119,6 +119,7 @@ addresses! {
     SEM_TIMEDWAIT = sem_timedwait;
     SEM_CLOCKWAIT = sem_clockwait;
     BARRIER_WAIT = pthread_barrier_wait;
+    BARRIER_DESTROY = pthread_barrier_destroy;
     JOIN = pthread_join;
     TIMEDJOIN = pthread_timedjoin_np;
     CLOCKJOIN = pthread_clockjoin_np;
@@ -134,6 +135,7 @@ addresses! {
     SIGACTION = sigaction;
     SIGNAL = signal;
     SIGSET = sigset;
+    SYSV_SIGNAL = sysv_signal;
     SIGINTERRUPT = siginterrupt;
 }
 

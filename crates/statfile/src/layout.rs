@@ -810,8 +810,16 @@ pub struct Checked {
     pub wait_join: AtomicU64,
     /// The present thread, as a `pthread_t`.
     pub thread: AtomicU64,
-    /// For what is found about signal handlers.
-    pub signals: [AtomicU64; 8],
+    /// How many of the held locks have [`ON_STACK`].
+    pub on_stack: AtomicU32,
+    /// Of the wait for a condition variable that the record shows: the word of the mutex,
+    pub wait_with: AtomicU32,
+    /// and how often others had been woken when it began.
+    pub wait_woken: AtomicU32,
+    _misuse: u32,
+    /// A hash of the locks that the thread has had, where that is asked for.
+    pub had: [AtomicU64; 4],
+    _room: [AtomicU64; 2],
     /// The list of held locks, as long as it is short.
     pub held: [Held; SHORT_LIST],
 }
@@ -842,6 +850,8 @@ pub struct Held {
 
 /// In [`Held::how`]: it was taken by a try.
 pub const TRIED: u32 = 1 << 8;
+/// In [`Held::how`]: it lies in a frame of the thread's own stack, as far as the stack pointer tells.
+pub const ON_STACK: u32 = 1 << 9;
 /// In [`Held::how`]: one more hold of the same lock by the same thread.
 pub const DEPTH: u32 = 1 << 16;
 

@@ -39,11 +39,14 @@ pub struct CheckRoom {
     pub pairs: u32,
     /// Events that the command has not read yet.
     pub log: u32,
+    /// Find signals by threads that have never had the mutex of the waits. Not room, but a wish.
+    pub lone_signals: bool,
 }
 
 impl CheckRoom {
     /// What a checked program gets.
-    pub const DEFAULT: CheckRoom = CheckRoom { edges: 1 << 18, pairs: 1 << 16, log: 1 << 18 };
+    pub const DEFAULT: CheckRoom =
+        CheckRoom { edges: 1 << 18, pairs: 1 << 16, log: 1 << 18, lone_signals: false };
 }
 
 impl Options {
@@ -91,7 +94,7 @@ impl Regions {
         let modules = stack_index + pages(u64::from(stack_index_size) * 4);
         let arrays = modules + pages(u64::from(options.modules) * size_of::<ModuleSlot>() as u64);
         let edges = arrays + pages(u64::from(options.arrays) * size_of::<ArraySlot>() as u64);
-        let room = options.check.unwrap_or(CheckRoom { edges: 0, pairs: 0, log: 0 });
+        let room = options.check.unwrap_or(CheckRoom { edges: 0, pairs: 0, log: 0, lone_signals: false });
         let pairs = edges + pages(u64::from(room.edges) * size_of::<EdgeSlot>() as u64);
         let log = pairs + pages(u64::from(room.pairs) * size_of::<PairSlot>() as u64);
         let arena = log + pages(u64::from(room.log) * size_of::<LogSlot>() as u64);

@@ -10,9 +10,7 @@ use poundlock_statfile::check::{Edge, Event, LockId, Misuse, Mode, Wrong};
 use poundlock_statfile::writer::{CallSite, CheckRoom, Host, LockRef, Manner, Options, Wake};
 use poundlock_statfile::{Live, LockKind, Log, Logged, layout};
 
-use crate::common::{
-    Lock, NOWHERE, SMALL, at, files, here, host, now, only_file, recording, start
-};
+use crate::common::{Lock, NOWHERE, SMALL, at, files, here, host, now, only_file, recording, start};
 
 /// A small file of a process under check.
 pub(crate) const CHECKED: Options =
@@ -372,7 +370,11 @@ fn no_word_names_two_locks() {
     let mut seen = HashSet::new();
     // More often than a slot has generations.
     for round in 0..5000 {
-        if round % 2 == 0 { recorder.created(lock, here()) } else { word.store(0, Relaxed) }
+        if round % 2 == 0 {
+            recorder.created(lock, here())
+        } else {
+            word.store(0, Relaxed)
+        }
         take::<Reborn>(lock, here());
         give::<Reborn>(lock);
         assert!(seen.insert(word.load(Relaxed)), "round {round}");
@@ -422,11 +424,8 @@ fn lists_grow_and_have_holes() {
 
 #[test]
 fn what_finds_no_room_is_said() {
-    const TINY: Options = Options {
-        locks: 40,
-        check: Some(CheckRoom { edges: 16, pairs: 16, log: 16 }),
-        ..CHECKED
-    };
+    const TINY: Options =
+        Options { locks: 40, check: Some(CheckRoom { edges: 16, pairs: 16, log: 16 }), ..CHECKED };
     recording!(Tiny: directory, _, TINY);
     let locks: Vec<Lock> = (0..60).map(|_| Lock::default()).collect();
     for first in &locks {

@@ -13,7 +13,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::super::map::{Map, Options};
-use super::super::{LockRef, modules, sys};
+use super::super::{LockRef, memory, modules, sys};
 use super::log;
 use crate::LockKind;
 use crate::check::ClassKey;
@@ -83,7 +83,7 @@ fn enter(map: Map, record: &'static Record, lock: LockRef<'_>, options: &Options
     };
     if lock.word.compare_exchange(seen, known.word, AcqRel, Acquire).is_err() {
         // Another thread was first.
-        retire(map, record, known);
+        retire(map, record, known, 0);
         return find(map, lock);
     }
     settle(map, record, lock, known);
@@ -109,8 +109,9 @@ pub(in crate::writer) fn created(
     }
 }
 
-/// The lock of this slot is no more. Its word stays: so a later use is known for what it is.
-pub(in crate::writer) fn retire(map: Map, record: &'static Record, known: Known) {
+/// The lock of this slot is no more: it was destroyed at a place with this stack, 0 if by no call. Its word
+/// stays: so a later use is known for what it is.
+pub(in crate::writer) fn retire(map: Map, record: &'static Record, known: Known, stack: u32) {
     let Known { word, slot } = known;
     let mut old = slot.meta.load(Acquire);
     loop {
@@ -123,6 +124,8 @@ pub(in crate::writer) fn retire(map: Map, record: &'static Record, known: Known)
             Err(now) => old = now,
         }
     }
+    memory::remove(slot.address.load(Relaxed));
+    slot.holder.store(stack, Relaxed);
     if old & IN_EDGE != 0 {
         map.header().deaths.fetch_add(1, Relaxed);
         let class = known.class();
@@ -220,6 +223,7 @@ fn assign(map: Map, lock: LockRef<'_>, stack: u32, options: &Options) -> Option<
     let live = meta(LIVE, lock.kind as u8, generation);
     // Release: whoever sees it LIVE sees the rest.
     slot.meta.store(live, Release);
+    memory::add(lock.address as u64);
     Some(Known { word: word_of(index, live), slot })
 }
 
@@ -239,7 +243,7 @@ pub(in crate::writer) fn at_address(map: Map, address: u64) -> impl Iterator<Ite
 fn settle(map: Map, record: &'static Record, lock: LockRef<'_>, known: Known) {
     for other in at_address(map, lock.address as u64) {
         if other.word != known.word {
-            retire(map, record, other);
+            retire(map, record, other, 0);
         }
     }
     publish(map, lock.address as u64, known);

@@ -12,7 +12,9 @@ mod fork;
 mod held;
 mod locks;
 mod log;
+mod misuse;
 mod orders;
+mod signals;
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -22,6 +24,7 @@ pub(super) use fork::{Fork, carry_over, inherit, this_thread};
 use held::New;
 use locks::Known;
 use orders::End;
+pub use signals::Interrupted;
 
 use super::map::{Map, Options};
 use super::{ATTACHING, CallSite, Ended, GONE, Host, LockRef, ON, Recorder, Wait, Wake};
@@ -198,15 +201,20 @@ impl<H: Host> Recorder<H> {
     pub(super) fn checked_acquired(&'static self, lock: LockRef<'_>, site: CallSite, manner: Manner) {
         let Some(stay) = self.stay() else { return };
         let lock = lock.group();
-        let Some(known) = self.known(&stay, lock) else { return };
+        // Its bytes said that nobody had it.
+        let Some(known) = self.used(&stay, lock, site, false) else { return };
+        if stay.record.checked().on_stack.load(Relaxed) != 0 {
+            self.frames(&stay, site);
+        }
         let end = End { known, mode: manner.mode, stack: self.stack(&stay, site) };
         let again =
             stay.record.checked().held_count.load(Relaxed) != 0 && self.holds_already(&stay, &end, manner);
         if !again {
             if !manner.tries {
+                self.signals(&stay, &end, site);
                 asks(&stay, lock.kind, &end);
             }
-            takes(&stay, lock, &end, manner.tries);
+            self.takes(&stay, lock, &end, manner.tries, site);
         }
     }
 
@@ -251,7 +259,10 @@ impl<H: Host> Recorder<H> {
         let Some(stay) = self.stay() else { return wait };
         let (map, record) = (stay.map, stay.record);
         let lock = lock.group();
-        let Some(known) = self.known(&stay, lock) else { return wait };
+        let Some(known) = self.used(&stay, lock, site, true) else { return wait };
+        if record.checked().on_stack.load(Relaxed) != 0 {
+            self.frames(&stay, site);
+        }
         let end = End { known, mode: manner.mode, stack: self.stack(&stay, site) };
         match held::find(map, record, known.word) {
             Some(held) if held::is_read(held) && manner.mode == Mode::Read => {}
@@ -259,7 +270,9 @@ impl<H: Host> Recorder<H> {
                 self.reread(&stay, held, &end);
             }
             Some(held) if !manner.allows => {
-                if let Some(first) = orders::held_by(map, record, held) {
+                if self.waits_for_what_was_interrupted(&stay, held, &end, site) {
+                    // That is said.
+                } else if let Some(first) = orders::held_by(map, record, held) {
                     let finding = Finding {
                         other_stack: first.stack,
                         other_thread: Some(serial(record)),
@@ -270,6 +283,10 @@ impl<H: Host> Recorder<H> {
             }
             _ => {}
         }
+        if map.header().first_serial.load(Relaxed) > 1 {
+            self.waits_in_child(&stay, &end);
+        }
+        self.signals(&stay, &end, site);
         asks(&stay, lock.kind, &end);
         wait.began = clock::ticks(record.clock.load(Relaxed));
         wait.record = record;
@@ -306,7 +323,7 @@ impl<H: Host> Recorder<H> {
         // Asked before, as the wait began.
         let asked = Manner { mode: Mode::Read, ..manner };
         if !self.holds_already(&stay, &end, if wait.began != 0 { asked } else { manner }) {
-            takes(&stay, lock, &end, false);
+            self.takes(&stay, lock, &end, false, site);
         }
     }
 
@@ -334,6 +351,9 @@ impl<H: Host> Recorder<H> {
                 if !several {
                     held::remove(map, record, held);
                 }
+                if record.checked().on_stack.load(Relaxed) != 0 {
+                    self.frames(&stay, site);
+                }
             }
             _ => self.released_unheld(&stay, lock, site),
         }
@@ -360,7 +380,11 @@ impl<H: Host> Recorder<H> {
     #[inline(never)]
     fn released_unheld(&'static self, stay: &Stay<H>, lock: LockRef<'_>, site: CallSite) {
         let map = stay.map;
-        let Some(known) = locks::find(map, lock) else { return };
+        let Some(known) = locks::find(map, lock) else {
+            // Not yet released: locked, if it is one.
+            self.used(stay, lock, site, true);
+            return;
+        };
         let holder = known.slot.holder.load(Relaxed);
         let other = holder_of(map, known);
         if holder & READERS != 0 {
@@ -419,7 +443,7 @@ impl<H: Host> Recorder<H> {
         let _errno = sys::Errno::keep();
         let stack = self.stack(&stay, site);
         locks::created(map, record, lock, stack, self.options(), |before| {
-            self.ends(&stay, before, stack);
+            self.ends(&stay, before, stack, false);
         });
         modules::want(map, lock.address as u64);
         now_and_then(map, clock::ticks(record.clock.load(Relaxed)));
@@ -435,8 +459,8 @@ impl<H: Host> Recorder<H> {
         let known = locks::by_word(stay.map, lock.word.load(Relaxed));
         if let Some(known) = known.filter(|known| known.slot.address.load(Relaxed) == lock.address as u64) {
             let stack = self.stack(&stay, site);
-            self.ends(&stay, known, stack);
-            locks::retire(stay.map, stay.record, known);
+            self.ends(&stay, known, stack, false);
+            locks::retire(stay.map, stay.record, known, stack);
         }
     }
 
@@ -446,14 +470,16 @@ impl<H: Host> Recorder<H> {
         let Some(stay) = self.stay().filter(|_| self.checks()) else { return };
         if let Some(known) = locks::find(stay.map, lock.group()) {
             let stack = self.stack(&stay, site);
-            self.ends(&stay, known, stack);
+            self.ends(&stay, known, stack, true);
         }
     }
 
     /// The lock is destroyed, or its memory becomes another one, at a place with this stack: not while it is
-    /// held.
-    fn ends(&'static self, stay: &Stay<H>, known: Known, stack: u32) {
-        if LockKind::from_byte(layout::meta_kind(known.slot.meta.load(Relaxed))) == LockKind::Condition {
+    /// held, nor while threads wait for it; or for a condition variable with it, if it was `refused`.
+    fn ends(&'static self, stay: &Stay<H>, known: Known, stack: u32, refused: bool) {
+        if self.ends_while_waited_for(stay, known, stack, refused)
+            || LockKind::from_byte(layout::meta_kind(known.slot.meta.load(Relaxed))) == LockKind::Condition
+        {
             return;
         }
         if let Some(holder) = holder_of(stay.map, known) {
@@ -481,10 +507,15 @@ impl<H: Host> Recorder<H> {
         let (map, record) = (stay.map, stay.record);
         let now = clock::ticks(record.clock.load(Relaxed));
         blocking::end_stale(map, record, site, now);
-        let Some(known) = self.known(&stay, lock) else { return };
+        let Some(known) = self.used(&stay, lock, site, false) else { return };
         let end = End { known, mode: Mode::Condition, stack: self.stack(&stay, site) };
         if let Some(with) = mutex.and_then(|mutex| self.known(&stay, mutex)) {
+            let before = known.slot.holder.load(Relaxed);
+            self.other_mutex(&stay, known, with.word, before, end.stack);
             known.slot.holder.store(with.word, Relaxed);
+            if record.wait_began.load(Relaxed) == 0 {
+                misuse::waits(record, lock.address, with.word);
+            }
             if record.checked().held_count.load(Relaxed) != 0 {
                 let again = End { known: with, mode: Mode::Exclusive, stack: end.stack };
                 orders::waits(map, record, &end, with.word, Some(&again));
@@ -522,12 +553,17 @@ impl<H: Host> Recorder<H> {
     }
 
     pub(super) fn checked_wakes(&'static self, condition: LockRef<'_>, _whom: Wake, site: CallSite) {
+        misuse::wakes(condition.address);
+        let lone = self.finds_lone_signals();
         let Some(stay) = self.stay() else { return };
-        if stay.record.checked().held_count.load(Relaxed) == 0 {
+        if stay.record.checked().held_count.load(Relaxed) == 0 && !lone {
             return;
         }
         let Some(known) = self.known(&stay, condition) else { return };
         let mutex = known.slot.holder.load(Relaxed);
+        if lone {
+            self.lone_signal(&stay, known, mutex, site);
+        }
         // Before the first wait it is not known which lock is its mutex.
         if mutex != 0 {
             let end = End { known, mode: Mode::Condition, stack: self.stack(&stay, site) };
@@ -557,6 +593,31 @@ impl<H: Host> Recorder<H> {
         });
     }
 
+    /// The thread has the lock.
+    #[inline(always)]
+    fn takes(&'static self, stay: &Stay<H>, lock: LockRef<'_>, end: &End, tried: bool, site: CallSite) {
+        let new = New {
+            word: end.known.word,
+            address: lock.address as u64,
+            class: end.known.class(),
+            stack: end.stack,
+            mode: end.mode,
+            tried,
+            on_stack: misuse::may_be_on_stack(lock.address, site),
+        };
+        // Without room for it, nobody is known to hold it.
+        if held::push(stay.map, stay.record, &new) {
+            hold(stay, end);
+        }
+        if self.finds_lone_signals() {
+            misuse::has(stay.record, end.known.word);
+        }
+    }
+
+    fn finds_lone_signals(&'static self) -> bool {
+        self.options().check.is_some_and(|check| check.lone_signals)
+    }
+
     /// Whether a file is there, and is this process's.
     pub(super) fn is_on(&'static self) -> bool {
         self.state.load(Acquire) == ON && !self.is_forked()
@@ -565,6 +626,7 @@ impl<H: Host> Recorder<H> {
 
 /// The thread ends, and its record becomes free.
 pub(super) fn ends(map: Map, record: &'static Record) {
+    misuse::ends(map, record);
     held::clear(map, record);
 }
 
@@ -588,23 +650,6 @@ fn asks<H: Host>(stay: &Stay<H>, kind: LockKind, end: &End) {
         orders::asks(stay.map, stay.record, end);
     } else if end.mode == Mode::Exclusive && orders::has_readers(kind) {
         orders::writes(stay.map, stay.record, end);
-    }
-}
-
-/// The thread has the lock.
-#[inline(always)]
-fn takes<H: Host>(stay: &Stay<H>, lock: LockRef<'_>, end: &End, tried: bool) {
-    let new = New {
-        word: end.known.word,
-        address: lock.address as u64,
-        class: end.known.class(),
-        stack: end.stack,
-        mode: end.mode,
-        tried,
-    };
-    // Without room for it, nobody is known to hold it.
-    if held::push(stay.map, stay.record, &new) {
-        hold(stay, end);
     }
 }
 
