@@ -27,7 +27,7 @@ pub(crate) unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old
         semarray::handler_installed();
     }
     let checked = mode::get().counted() && check::is_on();
-    let Some(change) = checked.then(|| Change::begin(signal)).flatten() else {
+    let Some(change) = checked.then(|| Change::begin(signal, false)).flatten() else {
         // SAFETY: the caller's.
         return unsafe { set_action(signal, new, old) };
     };
@@ -80,7 +80,8 @@ unsafe fn set(function: &Real, flags: c_int, signal: c_int, handler: sighandler_
     let call: unsafe extern "C" fn(c_int, sighandler_t) -> sighandler_t =
         unsafe { mem::transmute(function.address()) };
     let checked = mode::get().counted() && check::is_on();
-    let Some(change) = checked.then(|| Change::begin(signal)).flatten() else {
+    let Some(change) = checked.then(|| Change::begin(signal, ptr::eq(function, &real::SIGSET))).flatten()
+    else {
         // SAFETY: the caller's.
         return unsafe { call(signal, handler) };
     };

@@ -56,17 +56,19 @@ pub(crate) fn is_called(handler: sighandler_t) -> bool {
 /// together, as far as handlers and other threads see.
 pub(crate) struct Change {
     signal: usize,
-    mask: u64,
+    /// The mask of before, if it was changed.
+    mask: Option<u64>,
     /// The handler of before.
     before: usize,
     added: bool,
 }
 
 impl Change {
-    /// `None` if there is no such signal.
-    pub(crate) fn begin(signal: c_int) -> Option<Change> {
+    /// `None` if there is no such signal. The call that changes the action may change the mask too, or look at
+    /// it: then signals are not blocked.
+    pub(crate) fn begin(signal: c_int, changes_mask: bool) -> Option<Change> {
         let signal = usize::try_from(signal).ok().filter(|signal| (1..=SIGNALS).contains(signal))?;
-        let mask = set_mask(libc::SIG_SETMASK, u64::MAX);
+        let mask = (!changes_mask).then(|| set_mask(libc::SIG_SETMASK, u64::MAX));
         // A forked child may find it set, by a thread that is not there: it does not wait for ever.
         const PATIENCE: u32 = 1 << 16;
         for _ in 0..PATIENCE {
@@ -122,7 +124,9 @@ impl Change {
 impl Drop for Change {
     fn drop(&mut self) {
         BUSY.store(0, Release);
-        set_mask(libc::SIG_SETMASK, self.mask);
+        if let Some(mask) = self.mask {
+            set_mask(libc::SIG_SETMASK, mask);
+        }
     }
 }
 

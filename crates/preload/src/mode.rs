@@ -24,16 +24,19 @@ pub(crate) enum Sort {
     Handoff = 4,
 }
 
-/// How the program runs: a [`Sort`], with [`COUNTED`] if its locks are counted.
+/// How the program runs: a [`Sort`], with [`COUNTED`] if its locks are counted, and [`CHECKED`] if it is under
+/// check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mode(u8);
 
 /// In a [`Mode`].
 const COUNTED: u8 = 8;
+/// In a [`Mode`], with [`COUNTED`].
+const CHECKED: u8 = 16;
 
 impl Mode {
     pub(crate) fn glibc(self) -> bool {
-        self.0 & !COUNTED == Sort::Glibc as u8
+        self.0 & !(COUNTED | CHECKED) == Sort::Glibc as u8
     }
 
     pub(crate) fn counted(self) -> bool {
@@ -85,7 +88,13 @@ pub(crate) fn fast() -> Option<Sort> {
     }
 }
 
-/// Whose the mutexes are, if they are counted.
+/// Whether the mutexes are the default ones, in a process under check.
+#[inline(always)]
+pub(crate) fn is_checked_default() -> bool {
+    known() == Sort::Poundlock as u8 | COUNTED | CHECKED
+}
+
+/// Whose the mutexes are, if they are counted and not checked.
 #[inline(always)]
 pub(crate) fn counted_sort() -> Option<Sort> {
     const GLIBC: u8 = Sort::Glibc as u8 | COUNTED;
@@ -100,7 +109,7 @@ pub(crate) fn counted_sort() -> Option<Sort> {
 /// Which of ours the mutexes are. The mode has been found out.
 #[inline]
 pub(crate) fn sort() -> Sort {
-    match known() & !COUNTED {
+    match known() & !(COUNTED | CHECKED) {
         sort if sort == Sort::Poundlock as u8 => Sort::Poundlock,
         sort if sort == Sort::Handoff as u8 => Sort::Handoff,
         _ => Sort::Adaptive,
@@ -147,7 +156,8 @@ fn find_out() -> Mode {
         _ if lock.spinning().is_some() => Sort::Handoff,
         _ => Sort::Adaptive,
     };
-    let mode = Mode(sort as u8 | if counted { COUNTED } else { 0 });
+    let checked = counted && crate::check::is_on();
+    let mode = Mode(sort as u8 | if counted { COUNTED } else { 0 } | if checked { CHECKED } else { 0 });
     RWLOCKS.store(rwlocks as u8 | if counted { COUNTED_RWLOCKS } else { 0 }, Relaxed);
     tls::choose(mode.0);
     mode

@@ -415,6 +415,10 @@ extern "C" fn count_acquired(object: &Mutex, address: usize, stack: usize) -> c_
 #[inline(never)]
 extern "C" fn lock_whatever(object: &Mutex, address: usize, stack: usize) -> c_int {
     let site = CallSite { pc: address, sp: stack };
+    if mode::is_checked_default() && object.is_plain() && object.poundlock().take() {
+        stat::RECORDER.acquired_checked(object.counted(false), site, Manner::LOCK);
+        return 0;
+    }
     if mode::fast().is_some() && object.is_native() {
         return acquire_ours(object, Patience::Forever);
     }
@@ -650,7 +654,20 @@ extern "C" fn unlock_other(object: &Mutex, address: usize, stack: usize) -> c_in
 
 #[inline(never)]
 extern "C" fn unlock_whatever(object: &Mutex, address: usize, stack: usize) -> c_int {
-    unlock_checked(object, CallSite { pc: address, sp: stack })
+    let site = CallSite { pc: address, sp: stack };
+    if mode::is_checked_default() && object.is_plain() && object.poundlock().is_locked() {
+        stat::RECORDER.released_checked(object.counted(false), site);
+        return match object.poundlock().unlock_fast() {
+            Ok(()) => 0,
+            Err(why) => unlock_contended(object, why),
+        };
+    }
+    unlock_any_checked(object, site)
+}
+
+#[inline(never)]
+fn unlock_any_checked(object: &Mutex, site: CallSite) -> c_int {
+    unlock_checked(object, site)
 }
 
 /// Any kind of mutex, in any mode.

@@ -819,7 +819,9 @@ pub struct Checked {
     _misuse: u32,
     /// A hash of the locks that the thread has had, where that is asked for.
     pub had: [AtomicU64; 4],
-    _room: [AtomicU64; 2],
+    /// The address of the lock of which was last told that it is none.
+    pub told: AtomicU64,
+    _room: AtomicU64,
     /// The list of held locks, as long as it is short.
     pub held: [Held; SHORT_LIST],
 }

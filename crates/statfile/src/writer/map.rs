@@ -295,6 +295,18 @@ impl Map {
         Some(unsafe { self.at(offset) })
     }
 
+    /// The frames of stack `number`.
+    ///
+    /// # Safety
+    /// It was given out.
+    #[inline(always)]
+    pub(super) unsafe fn frames(self, number: u32) -> &'static [AtomicU64; layout::MAX_FRAMES] {
+        let offset =
+            self.header().stack_offset.load(Relaxed) + u64::from(number) * size_of::<StackSlot>() as u64;
+        // SAFETY: the caller vouches for it.
+        &unsafe { self.at::<StackSlot>(offset) }.frames
+    }
+
     /// The word of the stack index at `position`, which wraps round. `None` if there is no memory for it.
     pub(super) fn stack_index(self, position: u64) -> Option<&'static AtomicU32> {
         let header = self.header();
@@ -411,12 +423,17 @@ impl Map {
     }
 
     /// Sees to it that the page of the fixed regions that `offset` is in has memory.
+    #[inline(always)]
     fn back_page(self, offset: u64) -> bool {
         let page = offset / PAGE;
         let (word, bit) = (&self.header().backed[page as usize / 64], 1u64 << (page % 64));
-        if word.load(Relaxed) & bit != 0 {
-            return true;
-        }
+        word.load(Relaxed) & bit != 0 || self.back_page_now(page)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn back_page_now(self, page: u64) -> bool {
+        let (word, bit) = (&self.header().backed[page as usize / 64], 1u64 << (page % 64));
         // SAFETY: callers pass offsets within the fixed regions, which are open.
         let backed = unsafe { self.back(page * PAGE, PAGE) };
         if backed {

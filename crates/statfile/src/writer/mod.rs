@@ -495,6 +495,18 @@ impl<H: Host> Recorder<H> {
         }
     }
 
+    /// As [`Recorder::acquired`], in a process that is under check.
+    #[inline(always)]
+    pub fn acquired_checked(&'static self, lock: LockRef<'_>, site: CallSite, manner: Manner) {
+        self.checked_acquired(lock, site, manner);
+    }
+
+    /// As [`Recorder::released`], in a process that is under check.
+    #[inline(always)]
+    pub fn released_checked(&'static self, lock: LockRef<'_>, site: CallSite) {
+        self.checked_released(lock, site);
+    }
+
     /// As [`Recorder::acquired`], if that takes no call: most often it does not. Else false, and nothing is
     /// counted: for callers that want no stack frame of their own.
     #[inline(always)]

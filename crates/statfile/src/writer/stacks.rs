@@ -217,6 +217,42 @@ fn more_heads(map: Map, record: &Record) {
     record.cell_heads_bits.store(bits, Relaxed);
 }
 
+/// As [`stack`], if the thread was there before and the first of its two places remembers it: at once.
+///
+/// # Safety
+/// The calling thread is at this site.
+#[inline(always)]
+pub(super) unsafe fn known(map: Map, record: &Record, site: CallSite) -> Option<u32> {
+    let heads = record.heads.load(Relaxed);
+    if heads == 0 {
+        return None;
+    }
+    // SAFETY: the second half of the page of heads.
+    let places = unsafe { map.words(u64::from(heads) * PAGE + 4 * layout::CELL_HEADS as u64, layout::SITES) };
+    let index = places[site_place(site)].load(Relaxed);
+    // SAFETY: these places have blocks that are sites; block 0 is page 0, whose first words are no site's.
+    let known = unsafe { map.site(index) };
+    if index == 0 || known.pc.load(Relaxed) != site.pc as u64 || known.sp.load(Relaxed) != site.sp as u64 {
+        return None;
+    }
+    let number = known.stack.load(Relaxed);
+    let words = known.words_len.load(Relaxed) as usize;
+    if number == 0 || words == 0 {
+        return None;
+    }
+    // SAFETY: a site has the number of a stack that was given out.
+    let frames = unsafe { map.frames(number) };
+    for n in 0..words.min(MAX_FRAMES - 1) {
+        let place = site.sp as *const u64;
+        // SAFETY: part of this thread's own stack: see the head of the file.
+        let now = unsafe { place.add(usize::from(known.words[n].load(Relaxed))).read_volatile() };
+        if now != frames[n + 1].load(Relaxed) {
+            return None;
+        }
+    }
+    Some(number)
+}
+
 /// The number of the stack of the calling thread, which is at this place; 0 if it is unknown.
 pub(super) fn stack(map: Map, record: &Record, site: CallSite, unwind: bool) -> u32 {
     if site.pc == 0 {
@@ -250,9 +286,14 @@ fn site_places(map: Map, record: &Record, site: CallSite) -> Option<[&'static At
     let page = u64::from(heads(map, record)?) * PAGE;
     // SAFETY: the second half of the page of heads.
     let places = unsafe { map.words(page + 4 * layout::CELL_HEADS as u64, layout::SITES) };
-    let hash = (site.pc as u64 ^ (site.sp as u64).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let place = (hash >> (64 - layout::SITES.ilog2())) as usize;
+    let place = site_place(site);
     Some([&places[place], &places[place ^ 1]])
+}
+
+#[inline(always)]
+fn site_place(site: CallSite) -> usize {
+    let hash = (site.pc as u64 ^ (site.sp as u64).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> (64 - layout::SITES.ilog2())) as usize
 }
 
 /// Whether the thread is at this site, by the same callers.

@@ -38,6 +38,17 @@ struct Other {
     mode: AtomicU32,
 }
 
+impl Other {
+    const fn none() -> Other {
+        Other {
+            word: AtomicU32::new(0),
+            thread: AtomicU32::new(0),
+            stack: AtomicU32::new(0),
+            mode: AtomicU32::new(0),
+        }
+    }
+}
+
 struct Copy {
     /// Of the thread with this record; null if the copy is nobody's.
     record: AtomicPtr<u8>,
@@ -61,14 +72,8 @@ impl Fork {
             len: AtomicU32::new(0),
             held: [const { NONE }; SHORT_LIST],
         };
-        const NO_OTHER: Other = Other {
-            word: AtomicU32::new(0),
-            thread: AtomicU32::new(0),
-            stack: AtomicU32::new(0),
-            mode: AtomicU32::new(0),
-        };
         Fork {
-            others: [const { NO_OTHER }; OTHERS],
+            others: [const { Other::none() }; OTHERS],
             others_len: AtomicU32::new(0),
             copies: [const { EMPTY }; AT_ONCE],
             mine: AtomicU32::new(0),

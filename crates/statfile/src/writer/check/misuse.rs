@@ -132,7 +132,9 @@ impl<H: Host> Recorder<H> {
     pub fn refused(&'static self, lock: LockRef<'_>, site: CallSite, kind: Option<Wrong>, locked: bool) {
         let Some(stay) = self.stay().filter(|_| self.checks()) else { return };
         let lock = lock.group();
-        if locks::find(stay.map, lock).is_some() {
+        // Who locks it unlocks it, too: that is told once.
+        let told = &stay.record.checked().told;
+        if locks::find(stay.map, lock).is_some() || told.load(Relaxed) == lock.address as u64 {
             return;
         }
         let what = match (Judged::of(stay.map, lock, locked), kind) {
@@ -141,6 +143,9 @@ impl<H: Host> Recorder<H> {
             (_, Some(_)) => Judged::Uninitialised,
             (judged, None) => judged,
         };
+        if !matches!(what, Judged::Fine) {
+            told.store(lock.address as u64, Relaxed);
+        }
         what.tell(self, &stay, lock, None, site);
     }
 

@@ -188,7 +188,9 @@ impl<H: Host> Recorder<H> {
 
     #[inline(always)]
     fn stack(&'static self, stay: &Stay<H>, site: CallSite) -> u32 {
-        stacks::stack(stay.map, stay.record, site, self.unwind.load(Relaxed) != 0)
+        // SAFETY: the calling thread is at this site.
+        unsafe { stacks::known(stay.map, stay.record, site) }
+            .unwrap_or_else(|| stacks::stack(stay.map, stay.record, site, self.unwind.load(Relaxed) != 0))
     }
 
     /// The lock, as it is known here.
@@ -197,7 +199,7 @@ impl<H: Host> Recorder<H> {
         locks::get(stay.map, stay.record, lock, self.options())
     }
 
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn checked_acquired(&'static self, lock: LockRef<'_>, site: CallSite, manner: Manner) {
         let Some(stay) = self.stay() else { return };
         let lock = lock.group();
@@ -229,6 +231,7 @@ impl<H: Host> Recorder<H> {
     }
 
     #[cold]
+    #[inline(never)]
     fn again(&'static self, stay: &Stay<H>, held: &'static Held, end: &End, manner: Manner) -> bool {
         let reads = matches!(end.mode, Mode::Read | Mode::FairRead);
         if reads && held::is_read(held) {
@@ -327,7 +330,7 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn checked_released(&'static self, lock: LockRef<'_>, site: CallSite) {
         let Some(stay) = self.stay() else { return };
         let (map, record) = (stay.map, stay.record);

@@ -27,12 +27,12 @@ pub(in crate::writer) struct End {
     pub(in crate::writer) stack: u32,
 }
 
-/// Not 0, which is a free slot, nor [`CHANGING`].
+/// Both halves of a product, in which each bit of both has its part. Not 0, which is a free slot, nor
+/// [`CHANGING`].
 #[inline(always)]
 fn hash(a: u64, b: u64) -> u64 {
-    let mut key = (a ^ b.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    key = (key ^ key >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    (key ^ key >> 29) | 2
+    let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xd6e8_feb8_6659_fd93);
+    (product as u64 ^ (product >> 64) as u64) | 2
 }
 
 /// A slot whose lock was dead gets another key just now.
@@ -51,6 +51,19 @@ fn of_edge(from: u32, to: u32, modes: u32, guards: u64) -> u64 {
 /// The thread of this record, which holds what is on its list, asks for `to`.
 #[inline(always)]
 pub(in crate::writer) fn asks(map: Map, record: &'static Record, to: &End) {
+    let list = held::list(map, record);
+    let [held] = list else { return asks_holding_many(map, record, to) };
+    let (word, mode) = (held.word.load(Relaxed), held::mode(held));
+    if word != to.known.word {
+        let key = of_edge(word, to.known.word, mode << 8 | to.mode as u32, 0);
+        if !is_known(map, key, record.checked().serial.load(Relaxed)) {
+            is_new(map, record, held, to, key);
+        }
+    }
+}
+
+#[inline(never)]
+fn asks_holding_many(map: Map, record: &'static Record, to: &End) {
     let list = held::list(map, record);
     let serial = record.checked().serial.load(Relaxed);
     let guards = guards(list);
@@ -82,6 +95,13 @@ fn guards(list: &[Held]) -> u64 {
 #[inline(always)]
 fn is_known(map: Map, key: u64, serial: u32) -> bool {
     let Some(window) = map.edges(key) else { return false };
+    let slot = &window[(key >> 40) as usize % WINDOW];
+    let at_once = slot.key.load(Acquire) == key && slot.threads[0].load(Relaxed) == serial;
+    at_once || is_known_further_on(window, key, serial)
+}
+
+#[inline(never)]
+fn is_known_further_on(window: &[EdgeSlot; WINDOW], key: u64, serial: u32) -> bool {
     for slot in from(window, key) {
         match slot.key.load(Acquire) {
             0 => return false,
