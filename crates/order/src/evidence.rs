@@ -1,12 +1,15 @@
 //! What is known of each pair of locks, and the rules by which threads can be at several edges at once.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use poundlock_statfile::check::{ClassKey, Edge, Held, LockId, Mode, Serial};
 
 use crate::Rules;
 use crate::components::Components;
+use crate::numbers::Map;
+
+/// From the moment at which something was made to that at which it died.
+pub(crate) type Life = (u64, u64);
 
 /// Threads that are remembered of one piece of evidence. Where there are more, there is always another.
 const THREADS: usize = 4;
@@ -22,6 +25,8 @@ pub(crate) struct Group {
     pub(crate) held: Box<[Held]>,
     /// What each thread did; one more than are remembered if there were many.
     pub(crate) passes: Vec<Arc<Edge>>,
+    /// The threads to choose from; none if there were many.
+    pub(crate) threads: Vec<Serial>,
 }
 
 impl Group {
@@ -38,9 +43,19 @@ impl Group {
         self.many() || self.by(thread).is_some()
     }
 
-    /// The threads to choose from; none if there are many.
-    pub(crate) fn candidates(&self) -> Vec<Serial> {
-        if self.many() { Vec::new() } else { self.passes.iter().map(|pass| pass.thread).collect() }
+    /// Takes in a pass of a further thread.
+    pub(crate) fn push(&mut self, pass: Arc<Edge>) {
+        self.threads.push(pass.thread);
+        self.passes.push(pass);
+        if self.many() {
+            self.threads.clear();
+        }
+    }
+
+    /// Forgets what a thread did.
+    pub(crate) fn forget(&mut self, thread: Serial) {
+        self.passes.retain(|pass| pass.thread != thread);
+        self.threads.retain(|&other| other != thread);
     }
 
     pub(crate) fn same_modes(&self, other: &Group) -> bool {
@@ -101,10 +116,14 @@ pub(crate) struct Tables {
     /// What each class has.
     pub(crate) classes: Vec<Traffic>,
     pub(crate) groups: Vec<Group>,
-    lock_index: HashMap<LockId, u32>,
-    class_index: HashMap<ClassKey, u32>,
+    /// How many threads there are at least; the greatest number if there may be any number.
+    pub(crate) threads: usize,
+    lock_index: Map<LockId, u32>,
+    class_index: Map<ClassKey, u32>,
+    /// By condition variable: the locks that were held whenever it was signalled.
+    signals: Map<LockId, Vec<LockId>>,
     /// Locks that were held beside the first of two.
-    pub(crate) guards: HashSet<LockId>,
+    pub(crate) guards: Map<LockId, ()>,
 }
 
 /// How one edge's demand meets the next one's hold.
@@ -144,14 +163,29 @@ impl Tables {
         self.locks[lock as usize].class
     }
 
+    /// A condition variable was signalled while these were held.
+    pub(crate) fn signalled(&mut self, condition: LockId, held: &[Held]) {
+        let all = || held.iter().map(|held| held.lock).collect();
+        let always = self.signals.entry(condition).or_insert_with(all);
+        always.retain(|&lock| held.iter().any(|held| held.lock == lock));
+    }
+
+    /// Whether who waits for a condition variable waits for this: it is not if others signal it without the
+    /// lock.
+    pub(crate) fn is_needed(&self, group: &Group) -> bool {
+        let id = |lock: u32| self.locks[lock as usize].id;
+        group.from_mode != Mode::Condition
+            || self.signals.get(&id(group.from)).is_none_or(|always| always.contains(&id(group.to)))
+    }
+
     /// Between which moments both locks of a group lived.
-    pub(crate) fn life(&self, group: &Group) -> (u64, u64) {
+    pub(crate) fn life(&self, group: &Group) -> Life {
         let (from, to) = (&self.locks[group.from as usize], &self.locks[group.to as usize]);
         (from.made.max(to.made), from.died.min(to.died))
     }
 
     /// Whether a life that both have is not empty.
-    pub(crate) fn alive(&self, (made, died): (u64, u64)) -> bool {
+    pub(crate) fn alive(&self, (made, died): Life) -> bool {
         made <= died || !self.rules.lifetimes
     }
 
@@ -170,8 +204,8 @@ impl Tables {
         }
     }
 
-    /// Whether cycles of classes with `thread` in `group` are all possible with `other`, too, which is of the same
-    /// classes; `None`: with any of its threads.
+    /// Whether cycles of classes with `thread` in `group` are all possible with `other`, too, which is of the
+    /// same classes; `None`: with any of its threads.
     pub(crate) fn covers(&self, other: &Group, group: &Group, thread: Option<Serial>) -> bool {
         let from = self.locks[group.from as usize].id;
         let other_from = self.locks[other.from as usize].id;
@@ -185,7 +219,8 @@ impl Tables {
         };
         threads
             && other.same_modes(group)
-            && (from == other_from || !self.guards.contains(&other_from))
+            && self.is_needed(other)
+            && (from == other_from || !self.guards.contains_key(&other_from))
             && (other_made <= made && other_died >= died || !self.rules.lifetimes)
             && other.held.iter().all(all)
     }
@@ -194,7 +229,7 @@ impl Tables {
 /// A graph: of locks, or of classes.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
-    index: HashMap<(u32, u32), u32>,
+    index: Map<(u32, u32), u32>,
     pub(crate) links: Vec<Link>,
     pub(crate) out: Vec<Vec<u32>>,
     pub(crate) into: Vec<Vec<u32>>,

@@ -8,16 +8,17 @@ use poundlock_statfile::check::Edge;
 
 use crate::Evidence;
 use crate::evidence::Tables;
+use crate::numbers::Map;
 
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     /// Sets of classes, each of which occurs once in its cycle.
     classes: Vec<(Vec<u32>, Evidence)>,
     class_index: BTreeMap<Vec<u32>, usize>,
-    of_class: HashMap<u32, Vec<usize>>,
+    of_class: Map<u32, Vec<usize>>,
     /// Locks of the cycles that pass through several locks of some class.
     locks: Vec<Vec<u32>>,
-    of_lock: HashMap<u32, Vec<usize>>,
+    of_lock: Map<u32, Vec<usize>>,
     /// What those have in common.
     sorts: HashMap<Vec<u32>, Sort>,
     pub(crate) alike: u64,
@@ -26,6 +27,7 @@ pub(crate) struct Known {
 /// Cycles through the same classes, and several locks of some of them.
 #[derive(Debug, Default)]
 struct Sort {
+    found: usize,
     reported: usize,
     /// At which places of the program their edges are.
     places: HashSet<u64>,
@@ -43,8 +45,8 @@ pub(crate) enum Verdict {
 }
 
 impl Known {
-    /// Whether a cycle that is known, of this evidence at least, lies within nodes of which `class` is one. The
-    /// second number is how many were looked at.
+    /// Whether a cycle that is known, of this evidence at least, lies within nodes of which `class` is one.
+    /// The second number is how many were looked at.
     pub(crate) fn covers_class(&self, class: u32, on: impl Fn(u32) -> bool, least: Evidence) -> (bool, u64) {
         let Some(sets) = self.of_class.get(&class) else { return (false, 0) };
         let mut looks = 0;
@@ -67,9 +69,11 @@ impl Known {
         (covered, looks)
     }
 
-    /// Whether enough cycles among locks of `class` alone were reported.
+    /// Whether enough cycles among locks of `class` alone were found, if `most` are to be reported.
     pub(crate) fn is_enough(&self, class: u32, most: usize) -> bool {
-        self.sorts.get([class].as_slice()).is_some_and(|sort| sort.reported >= most)
+        self.sorts
+            .get([class].as_slice())
+            .is_some_and(|sort| sort.reported >= most || sort.found >= most.saturating_mul(16))
     }
 
     /// Takes in a cycle that nothing known covers.
@@ -100,6 +104,7 @@ impl Known {
         locks.iter().for_each(|&lock| self.of_lock.entry(lock).or_default().push(at));
         self.locks.push(locks);
         let sort = self.sorts.entry(classes).or_default();
+        sort.found += 1;
         if sort.reported >= most || !sort.places.insert(places(edges)) {
             self.alike += 1;
             return Verdict::Alike;

@@ -1,16 +1,17 @@
 //! The order in which threads take locks, and the cycles in it that can become deadlocks.
 //!
-//! A thread that asks for lock `b` while it holds lock `a` is evidence of an edge from `a` to `b`. Threads that are
-//! at the edges of a cycle at one time, each at another, wait for each other for ever. [`Order`] is told of each
-//! edge when it is first seen, and answers with the cycles that have become possible by it.
+//! A thread that asks for lock `b` while it holds lock `a` is evidence of an edge from `a` to `b`. Threads
+//! that are at the edges of a cycle at one time, each at another, wait for each other for ever. [`Order`] is
+//! told of each edge when it is first seen, and answers with the cycles that have become possible by it.
 //!
-//! There are two graphs, of locks and of classes of locks. A cycle of locks is evidence of the best kind: each lock
-//! at which two edges meet is one lock ([`Evidence::SameLocks`]). A cycle of classes says that locks of the same
-//! sorts were taken in both orders ([`Evidence::SameClasses`]), as the Linux kernel's lockdep has it. Locks of one
-//! class are told apart: only a cycle of locks counts among them.
+//! There are two graphs, of locks and of classes of locks. A cycle of locks is evidence of the best kind:
+//! each lock at which two edges meet is one lock ([`Evidence::SameLocks`]). A cycle of classes says that
+//! locks of the same sorts were taken in both orders ([`Evidence::SameClasses`]), as the Linux kernel's
+//! lockdep has it. Locks of one class are told apart: only a cycle of locks counts among them.
 //!
-//! A cycle is reported if all of its threads can be at their edges at once ([`Rules`]), and if no smaller one among
-//! the same locks is known. The bound on the search is in [`Limits`]; [`Statistics`] say where it was met.
+//! A cycle is reported if all of its threads can be at their edges at once ([`Rules`]), and if no smaller one
+//! among the same locks is known. The bound on the search is in [`Limits`]; [`Statistics`] say where it was
+//! met.
 
 #![forbid(unsafe_code)]
 
@@ -18,12 +19,13 @@ mod components;
 mod evidence;
 mod known;
 mod matching;
+mod numbers;
 mod search;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use poundlock_statfile::check::{ClassKey, Edge, LockId, Mode, Serial};
+use poundlock_statfile::check::{ClassKey, Edge, Held, LockId, Mode, Serial};
 
 use evidence::{Graph, Group, Tables, within};
 use known::Known;
@@ -48,10 +50,11 @@ pub struct Cycle {
     /// Two threads at least held more locks than are noted: one of those may be a common one that rules the
     /// cycle out.
     pub partial: bool,
-    /// What each thread did: each edge begins where the one before ends, the first where the last ends. Each is by
-    /// another thread, unless more threads were seen at it than are remembered.
+    /// What each thread did: each edge begins where the one before ends, the first where the last ends. Each
+    /// is by another thread, unless more threads were seen at it than are remembered.
     pub edges: Vec<Arc<Edge>>,
-    /// Threads that must wait to write so that readers wait for each other; none if no reader waits for readers.
+    /// Threads that must wait to write so that readers wait for each other; none if no reader waits for
+    /// readers.
     pub writers: Vec<Writer>,
 }
 
@@ -88,7 +91,8 @@ pub struct Limits {
     pub steps_saved: u64,
     /// Cycles that one new piece of evidence may bring to light.
     pub cycles_an_edge: usize,
-    /// Cycles through several locks of one class, in each set of classes.
+    /// Cycles through several locks of one class that are reported, in each set of classes. Locks of a class
+    /// among which 16 times as many were found are not searched any more.
     pub cycles_a_class: usize,
     /// Sets of other locks that are remembered of one pair of locks.
     pub guards_a_pair: usize,
@@ -99,7 +103,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            steps_an_edge: 256,
+            steps_an_edge: 128,
             steps_saved: 1 << 22,
             cycles_an_edge: 16,
             cycles_a_class: 8,
@@ -133,7 +137,7 @@ pub struct Statistics {
     /// Searches that ended at a limit and are not taken up again: "not searched further".
     pub given_up: u64,
     /// Cycles through several locks of a class that were found and not reported, because they are at the same
-    /// places of the program as one that was, or because there were many.
+    /// places of the program as one that was, or because there were many. There may be more.
     pub alike: u64,
     /// Pieces of evidence for which there was no room.
     pub no_room: u64,
@@ -171,6 +175,7 @@ pub struct Order {
     pending: VecDeque<Task>,
     /// Steps that may be taken at once.
     allowance: u64,
+    threads: HashSet<Serial>,
     places: HashMap<LockId, u64>,
     /// By class: the first edge up in addresses, the first one down, and whether it was said.
     nested: Vec<Nested>,
@@ -186,13 +191,13 @@ struct Nested {
 }
 
 /// Of the steps that were saved up, one search may take so many at once.
-const AT_ONCE: u64 = 1 << 20;
+const AT_ONCE: u64 = 1 << 18;
 
 /// A search that is taken up again may take so many steps, each time twice as many.
-const AGAIN: u64 = 1 << 16;
+const AGAIN: u64 = 1 << 14;
 
-/// How often a search is begun at most: 16 million steps, the last time.
-const TRIES: u32 = 9;
+/// How often a search is begun at most: a million steps, the last time.
+const TRIES: u32 = 7;
 
 impl Order {
     /// Nothing was seen yet.
@@ -213,8 +218,9 @@ impl Order {
         order
     }
 
-    /// Takes in an edge, with the addresses of its two locks (0 if unknown), and says which cycles have become possible
-    /// by it: none, mostly. Evidence that says nothing new costs a look at its pair of locks, and no search.
+    /// Takes in an edge, with the addresses of its two locks (0 if unknown), and says which cycles have
+    /// become possible by it: none, mostly. Evidence that says nothing new costs a look at its pair of locks,
+    /// and no search.
     pub fn add(&mut self, edge: Arc<Edge>, addresses: (u64, u64)) -> Vec<Cycle> {
         if edge.from.held.lock == edge.to.held.lock {
             self.statistics.known += 1;
@@ -222,8 +228,9 @@ impl Order {
         }
         let (from, to) =
             (self.lock(edge.from.held.lock, edge.from.class), self.lock(edge.to.held.lock, edge.to.class));
-        self.tables.locks[from as usize].made = edge.from.made;
-        self.tables.locks[to as usize].made = edge.to.made;
+        self.meet(edge.thread);
+        self.made(from, edge.from.made);
+        self.made(to, edge.to.made);
         let (from_class, to_class) = (self.tables.class_of(from), self.tables.class_of(to));
         if from_class == to_class {
             self.nest(&edge, from_class, addresses);
@@ -234,20 +241,28 @@ impl Order {
         self.statistics.evidence += 1;
         self.allowance = (self.allowance + self.limits.steps_an_edge).min(self.limits.steps_saved);
 
-        let thread = (!self.tables.groups[group as usize].many()).then_some(edge.thread);
+        let many = self.tables.groups[group as usize].many();
+        if many {
+            // Those that the recorder has left out since may be others.
+            self.tables.threads = usize::MAX;
+        }
+        let thread = (!many).then_some(edge.thread);
         let mut tasks = vec![(Of::Locks, group, thread)];
         if class_pair.is_some_and(|pair| self.is_new_to_classes(pair, group, thread)) {
             tasks.push((Of::Classes, group, thread));
         }
-        if edge.to.held.mode == Mode::Exclusive {
+        if edge.to.held.mode == Mode::Exclusive && edge.from.held.mode != Mode::Condition {
             self.behind(to, &mut tasks);
         }
         self.search_all(tasks)
     }
 
-    /// A thread that held nothing took `lock` to write: readers may wait for it.
-    pub fn wrote(&mut self, thread: Serial, lock: LockId, class: ClassKey) -> Vec<Cycle> {
+    /// A thread that held nothing took `lock` to write, which was made at that moment: readers may wait for
+    /// it.
+    pub fn wrote(&mut self, thread: Serial, lock: LockId, class: ClassKey, made: u64) -> Vec<Cycle> {
         let lock = self.lock(lock, class);
+        self.made(lock, made);
+        self.meet(thread);
         let traffic = &mut self.tables.locks[lock as usize].traffic;
         if traffic.wrote.contains(&(lock, thread)) {
             self.statistics.known += 1;
@@ -263,6 +278,13 @@ impl Order {
         self.search_all(tasks)
     }
 
+    /// A condition variable was signalled while these locks were held. A thread that waits for it waits for
+    /// those alone that are held at each signal; if no signal was told, it is enough that some signaller
+    /// holds a lock.
+    pub fn signalled(&mut self, condition: LockId, held: &[Held]) {
+        self.tables.signalled(condition, held);
+    }
+
     /// A lock was destroyed at this moment: the place of that event in the log.
     pub fn died(&mut self, lock: LockId, moment: u64) {
         if let Some(lock) = self.tables.known(lock) {
@@ -276,8 +298,8 @@ impl Order {
         self.places.insert(lock, place);
     }
 
-    /// Takes up searches that ended at a limit, until they have taken this many steps; the last may take up to 16
-    /// million more. For moments without work, and at the end.
+    /// Takes up searches that ended at a limit, until they have taken this many steps; the last may take up
+    /// to a million more. For moments without work, and at the end.
     pub fn search_more(&mut self, mut steps: u64) -> Vec<Cycle> {
         let mut found = Vec::new();
         while steps > 0 {
@@ -308,6 +330,18 @@ impl Order {
         }
     }
 
+    fn meet(&mut self, thread: Serial) {
+        if self.threads.insert(thread) {
+            self.tables.threads = self.tables.threads.saturating_add(1);
+        }
+    }
+
+    /// The moment is 0 where the recorder could not tell any more.
+    fn made(&mut self, lock: u32, moment: u64) {
+        let made = &mut self.tables.locks[lock as usize].made;
+        *made = moment.max(*made);
+    }
+
     fn lock(&mut self, id: LockId, class: ClassKey) -> u32 {
         let (lock, new) = self.tables.lock(id, class);
         if new {
@@ -336,6 +370,7 @@ impl Order {
             to_mode: edge.to.held.mode,
             held: evidence::held(edge),
             passes: vec![edge.clone()],
+            threads: vec![edge.thread],
         };
         let groups = &self.locks.links[pair as usize].groups;
         let mut same = None;
@@ -360,7 +395,7 @@ impl Order {
         for &number in groups {
             let other = &mut self.tables.groups[number as usize];
             if other.same_modes(&group) && !other.many() && within(&group.held, &other.held) {
-                other.passes.retain(|pass| pass.thread != edge.thread);
+                other.forget(edge.thread);
                 if other.passes.is_empty() && same != Some(number) {
                     empty.push(number);
                 }
@@ -374,7 +409,7 @@ impl Order {
             links.into_iter().flatten().for_each(|link| link.groups.retain(|&other| other != number));
         }
         if let Some(number) = same {
-            self.tables.groups[number as usize].passes.push(edge.clone());
+            self.tables.groups[number as usize].push(edge.clone());
             return Some(number);
         }
         let number = self.tables.groups.len() as u32;
@@ -382,16 +417,16 @@ impl Order {
         if let Some(pair) = class_pair {
             self.classes.links[pair as usize].groups.push(number);
         }
-        self.tables
-            .guards
-            .extend(group.held.iter().map(|held| held.lock).filter(|&lock| lock != edge.from.held.lock));
+        let guards = group.held.iter().map(|held| held.lock).filter(|&lock| lock != edge.from.held.lock);
+        self.tables.guards.extend(guards.map(|lock| (lock, ())));
         let class = self.tables.class_of(to);
         for traffic in [&mut self.tables.locks[to as usize].traffic, &mut self.tables.classes[class as usize]]
         {
             match group.to_mode {
-                Mode::Exclusive => traffic.writers.push(number),
+                // When a signaller took what it holds, there was evidence of its own.
+                Mode::Exclusive if group.from_mode != Mode::Condition => traffic.writers.push(number),
                 Mode::FairRead => traffic.readers.push(number),
-                Mode::Read | Mode::Condition => {}
+                Mode::Exclusive | Mode::Read | Mode::Condition => {}
             }
         }
         self.tables.groups.push(group);
@@ -478,8 +513,8 @@ impl Cycle {
         classes
     }
 
-    /// 16 hexadecimal digits that are the same in each run, as long as `name` says the same of the same edges:
-    /// with which edge the cycle begins does not matter.
+    /// 16 hexadecimal digits that are the same in each run, as long as `name` says the same of the same
+    /// edges: with which edge the cycle begins does not matter.
     pub fn fingerprint(&self, name: impl Fn(&Edge) -> String) -> String {
         let names: Vec<String> = self.edges.iter().map(|edge| name(edge)).collect();
         let turned = |by: usize| names[by..].iter().chain(&names[..by]);

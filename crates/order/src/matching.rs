@@ -1,30 +1,32 @@
 //! Distinct threads for the edges of a cycle: a system of distinct representatives, an edge at a time.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use poundlock_statfile::check::Serial;
 
+use crate::numbers::Map;
+
 #[derive(Debug, Default)]
-pub(crate) struct Matching {
-    seats: Vec<Seat>,
+pub(crate) struct Matching<'a> {
+    seats: Vec<Seat<'a>>,
     /// Whose seat it is.
-    owners: HashMap<Serial, usize>,
+    owners: Map<Serial, usize>,
     /// Seats, and what they had before.
     trail: Vec<(usize, Option<Serial>)>,
 }
 
 #[derive(Debug)]
-struct Seat {
-    candidates: Vec<Serial>,
+struct Seat<'a> {
+    candidates: &'a [Serial],
     taken: Option<Serial>,
     /// The length of the trail before it came.
     mark: usize,
 }
 
-impl Matching {
+impl<'a> Matching<'a> {
     /// A further edge, at which these threads were seen; none if there were so many that one more will do.
     /// False if there are not enough threads for all: the edge is not taken in then.
-    pub(crate) fn push(&mut self, candidates: Vec<Serial>) -> bool {
+    pub(crate) fn push(&mut self, candidates: &'a [Serial]) -> bool {
         let seat = self.seats.len();
         let free = candidates.is_empty();
         self.seats.push(Seat { candidates, taken: None, mark: self.trail.len() });
@@ -66,11 +68,17 @@ impl Matching {
 
     /// Finds a thread for `new` along an alternating path, the shortest.
     fn augment(&mut self, new: usize) -> bool {
-        let mut reached: HashMap<Serial, usize> = HashMap::new();
+        if let Some(&thread) =
+            self.seats[new].candidates.iter().find(|thread| !self.owners.contains_key(thread))
+        {
+            self.seat(new, thread);
+            return true;
+        }
+        let mut reached: Map<Serial, usize> = Map::default();
         let mut queue = VecDeque::from([new]);
         let mut thread = 'search: loop {
             let Some(seat) = queue.pop_front() else { return false };
-            for &thread in &self.seats[seat].candidates {
+            for &thread in self.seats[seat].candidates {
                 if reached.contains_key(&thread) {
                     continue;
                 }
@@ -82,15 +90,19 @@ impl Matching {
             }
         };
         loop {
-            let seat = reached[&thread];
-            let before = self.seats[seat].taken.replace(thread);
-            self.owners.insert(thread, seat);
-            self.trail.push((seat, before));
-            match before {
+            match self.seat(reached[&thread], thread) {
                 Some(before) => thread = before,
                 None => return true,
             }
         }
+    }
+
+    /// Gives a seat to a thread; the one that it had.
+    fn seat(&mut self, seat: usize, thread: Serial) -> Option<Serial> {
+        let before = self.seats[seat].taken.replace(thread);
+        self.owners.insert(thread, seat);
+        self.trail.push((seat, before));
+        before
     }
 }
 
@@ -116,15 +128,20 @@ mod tests {
     fn there_are_threads_for_all_edges_if_brute_force_finds_some() {
         for seed in 0..3000 {
             let mut random = fastrand::Rng::with_seed(seed);
+            let all: Vec<Vec<Serial>> = (0..40)
+                .map(|_| {
+                    let mut set: Vec<_> = (0..random.u32(0..4)).map(|_| Serial(random.u32(0..6))).collect();
+                    set.dedup();
+                    set
+                })
+                .collect();
             let mut matching = Matching::default();
             let mut sets: Vec<Vec<Serial>> = Vec::new();
-            for _ in 0..40 {
+            for set in &all {
                 if random.u8(0..4) == 0 && !sets.is_empty() {
                     sets.pop();
                     matching.pop();
                 } else {
-                    let mut set: Vec<_> = (0..random.u32(0..4)).map(|_| Serial(random.u32(0..6))).collect();
-                    set.dedup();
                     sets.push(set.clone());
                     if !matching.push(set) {
                         assert!(!possible(&sets, &mut Vec::new()), "seed {seed}: {sets:?}");

@@ -1,19 +1,19 @@
 //! The search for cycles through one edge.
 //!
-//! Paths from the edge's head back to its tail are tried in the order of their lengths, depth first, and no deeper than
-//! the length in question (iterative deepening; how far a node is from the tail at least is known from a search
-//! backward, which goes on by a layer with each length). Along a path, the rules are kept: a step that cannot be taken
-//! together with those before it is not taken. So no path is longer than there are threads, and a path goes no
-//! further than to where a cycle that is known lies within it.
+//! Paths from the edge's head back to its tail are tried in the order of their lengths, depth first, and no
+//! deeper than the length in question (iterative deepening; how far a node is from the tail at least is known
+//! from a search backward, which goes on by a layer with each length). Along a path, the rules are kept: a
+//! step that cannot be taken together with those before it is not taken. So no path is longer than there are
+//! threads, and a path goes no further than to where a cycle that is known lies within it.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use poundlock_statfile::check::{LockId, Mode, Serial};
 
-use crate::evidence::{Contact, Graph, Group, Tables, Traffic};
+use crate::evidence::{Contact, Graph, Group, Life, Tables, Traffic};
 use crate::known::{Known, Verdict};
 use crate::matching::Matching;
+use crate::numbers::Map;
 use crate::{Cycle, Evidence, Limits, Writer};
 
 /// Of what a graph is.
@@ -55,9 +55,13 @@ pub(crate) struct Search<'a> {
     pub(crate) of: Of,
     /// Steps that may be taken yet.
     pub(crate) left: u64,
-    state: State,
+    /// The component in which the cycles are.
+    root: u32,
+    /// Whether so many were found among locks of one class that no more are looked for.
+    enough: bool,
+    state: State<'a>,
     /// Groups worth trying at an edge of the graph.
-    choices: HashMap<u32, Rc<[u32]>>,
+    choices: Map<u32, Rc<[u32]>>,
     /// The last layer of nodes whose distance is known, and that distance.
     layer: Vec<u32>,
     depth: u32,
@@ -66,11 +70,11 @@ pub(crate) struct Search<'a> {
 
 /// The path so far, and what its threads hold.
 #[derive(Default)]
-struct State {
+struct State<'a> {
     path: Vec<u32>,
-    matching: Matching,
+    matching: Matching<'a>,
     /// How many hold a lock, and how many of them exclusively.
-    holds: HashMap<LockId, (u32, u32)>,
+    holds: Map<LockId, (u32, u32)>,
     /// Edges of the path at whose ends a writer must wait.
     behind: Vec<usize>,
 }
@@ -80,7 +84,7 @@ struct Frame {
     node: u32,
     link: usize,
     choice: usize,
-    life: (u64, u64),
+    life: Life,
     /// The step to here has put an edge into `behind`.
     behind: bool,
 }
@@ -103,7 +107,7 @@ impl<'a> Search<'a> {
         limits: &'a Limits,
         (of, left): (Of, u64),
     ) -> Self {
-        let (choices, layer) = (HashMap::new(), Vec::new());
+        let (choices, layer) = (Map::default(), Vec::new());
         let state = State::default();
         Self {
             tables,
@@ -116,6 +120,8 @@ impl<'a> Search<'a> {
             state,
             choices,
             layer,
+            root: 0,
+            enough: false,
             depth: 0,
             found: Vec::new(),
         }
@@ -125,14 +131,14 @@ impl<'a> Search<'a> {
     pub(crate) fn run(mut self, task: Task) -> (Vec<Cycle>, u64, Result<(), Short>) {
         let group = &self.tables.groups[task.group as usize];
         let (tail, head) = (self.node(group.from), self.node(group.to));
-        let kind = self.graph.components.kind(tail);
+        self.root = self.graph.components.find(tail);
         // A pass of the thread that says more has taken the place of the one that there was.
         let gone = task.thread.is_some_and(|thread| !group.knows(thread));
         let pointless = gone
             || group.passes.is_empty()
             || tail == head
-            || !self.graph.components.joined(tail, head)
-            || self.of == Of::Locks && self.known.is_enough(kind, self.limits.cycles_a_class);
+            || self.graph.components.find(head) != self.root
+            || self.is_enough();
         if pointless {
             return (Vec::new(), self.left, Ok(()));
         }
@@ -142,6 +148,12 @@ impl<'a> Search<'a> {
         self.scratch.searches += 1;
         let end = self.search(task, group, tail, head);
         (self.found, self.left, end)
+    }
+
+    /// Whether all locks here are of one class, and enough cycles among those were found.
+    fn is_enough(&self) -> bool {
+        let kind = self.graph.components.kind(self.root);
+        self.of == Of::Locks && self.known.is_enough(kind, self.limits.cycles_a_class)
     }
 
     fn node(&self, lock: u32) -> u32 {
@@ -215,11 +227,15 @@ impl<'a> Search<'a> {
         }
         let life = self.tables.life(group);
         let candidates = match task.thread {
-            _ if !self.tables.rules.threads => Vec::new(),
-            Some(thread) => vec![thread],
-            None => group.candidates(),
+            Some(thread) => group
+                .threads
+                .iter()
+                .position(|&other| other == thread)
+                .map_or(&[][..], |at| &group.threads[at..=at]),
+            None => &group.threads,
         };
-        if !self.tables.alive(life) || !self.enter(task.group, candidates)? {
+        let possible = self.tables.is_needed(group) && self.tables.alive(life);
+        if !possible || !self.enter(task.group, candidates)? {
             return Ok(());
         }
         self.scratch.distance[tail as usize] = (self.scratch.searches, 0);
@@ -227,7 +243,7 @@ impl<'a> Search<'a> {
         let mut length = Some(2);
         while let Some(most) = length {
             while self.depth + 1 < most && !self.layer.is_empty() {
-                self.next_layer(tail)?;
+                self.next_layer()?;
             }
             frames.push(Frame { node: head, link: 0, choice: 0, life, behind: false });
             length = self.paths(most, tail, group, frames)?;
@@ -236,14 +252,14 @@ impl<'a> Search<'a> {
     }
 
     /// Finds the distances of all nodes that are one edge further from the tail.
-    fn next_layer(&mut self, tail: u32) -> Result<(), Short> {
+    fn next_layer(&mut self) -> Result<(), Short> {
         self.depth += 1;
         for node in std::mem::take(&mut self.layer) {
             for &link in &self.graph.into[node as usize] {
                 self.step(1)?;
                 let from = self.graph.links[link as usize].from;
                 if self.scratch.distance[from as usize].0 != self.scratch.searches
-                    && self.graph.components.joined(from, tail)
+                    && self.graph.components.find(from) == self.root
                 {
                     self.scratch.distance[from as usize] = (self.scratch.searches, self.depth);
                     self.layer.push(from);
@@ -262,8 +278,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Follows all paths that make cycles of up to `most` edges, and looks at those that have as many. The answer is the
-    /// least length that a longer cycle can have.
+    /// Follows all paths that make cycles of up to `most` edges, and looks at those that have as many. The
+    /// answer is the least length that a longer cycle can have.
     fn paths(
         &mut self,
         most: u32,
@@ -286,12 +302,21 @@ impl<'a> Search<'a> {
             let mut skip = false;
             if choice == 0 {
                 self.step(1)?;
-                skip = to != tail && self.is_on(to) || !self.graph.components.joined(to, tail);
+                skip = to != tail && self.is_on(to) || self.graph.components.find(to) != self.root;
                 if !skip {
                     // The first edge, those of the frames, the one to `to`, and what is left from there.
                     let length = self.distance(to).map(|left| frames.len() as u32 + 1 + left);
-                    if let Some(length) = length.filter(|&length| length > most) {
-                        longer = Some(longer.map_or(length, |longer| longer.min(length)));
+                    let later =
+                        length.filter(|&length| length > most && longer.is_none_or(|longer| length < longer));
+                    if let Some(length) = later.filter(|&length| length as usize <= self.longest()) {
+                        let choices = self.choices(number)?;
+                        for &next in &*choices {
+                            if self.enters(next, node, life)?.is_some() {
+                                self.leave(false);
+                                longer = Some(length);
+                                break;
+                            }
+                        }
                     }
                     // Shorter cycles have been looked at.
                     skip = length.is_none_or(|length| length > most || to == tail && length < most);
@@ -311,14 +336,7 @@ impl<'a> Search<'a> {
             };
             frame.choice += 1;
             let group = &self.tables.groups[next as usize];
-            let last = &self.tables.groups[self.last() as usize];
-            let Some(behind) = self.waits(last.to_mode, group.from_mode, node) else { continue };
-            let own = self.tables.life(group);
-            let life = (life.0.max(own.0), life.1.min(own.1));
-            let candidates = if self.tables.rules.threads { group.candidates() } else { Vec::new() };
-            if !self.tables.alive(life) || !self.enter(next, candidates)? {
-                continue;
-            }
+            let Some((life, behind)) = self.enters(next, node, life)? else { continue };
             if behind {
                 self.state.behind.push(self.state.path.len() - 2);
             }
@@ -329,6 +347,9 @@ impl<'a> Search<'a> {
             }
             let closed = self.close(start, group, tail, life)?;
             self.leave(behind);
+            if self.enough {
+                return Ok(None);
+            }
             if closed && self.found.len() >= self.limits.cycles_an_edge {
                 return Err(Short);
             }
@@ -336,8 +357,23 @@ impl<'a> Search<'a> {
         Ok(longer)
     }
 
-    fn last(&self) -> u32 {
-        self.state.path.last().copied().unwrap_or_default()
+    /// How many edges a cycle can have: a thread each.
+    fn longest(&self) -> usize {
+        if self.tables.rules.threads { self.tables.threads } else { usize::MAX }
+    }
+
+    /// Goes on from `node` by a step of `next`, if the rules allow it. The answer is between which moments
+    /// all locks of the path lived, and whether the step before waits behind a writer.
+    fn enters(&mut self, next: u32, node: u32, life: Life) -> Result<Option<(Life, bool)>, Short> {
+        let group = &self.tables.groups[next as usize];
+        let last = self.state.path.last().copied().unwrap_or_default();
+        let asks = self.tables.groups[last as usize].to_mode;
+        let Some(behind) = self.waits(asks, group.from_mode, node) else { return Ok(None) };
+        let own = self.tables.life(group);
+        let life = (life.0.max(own.0), life.1.min(own.1));
+        let possible = self.tables.is_needed(group) && self.tables.alive(life);
+        let enters = possible && self.enter(next, &group.threads)?;
+        Ok(enters.then_some((life, behind)))
     }
 
     fn is_on(&self, node: u32) -> bool {
@@ -347,7 +383,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether who asks at `node` in one mode waits for who holds it in another; if so, whether behind a writer.
+    /// Whether who asks at `node` in one mode waits for who holds it in another; if so, whether behind a
+    /// writer.
     fn waits(&self, asks: Mode, holds: Mode, node: u32) -> Option<bool> {
         match self.tables.contact(asks, holds) {
             Contact::Blocks => Some(false),
@@ -377,7 +414,7 @@ impl<'a> Search<'a> {
     }
 
     /// Adds a step to the path, if its locks can be held beside those that are, by a thread of its own.
-    fn enter(&mut self, group: u32, candidates: Vec<Serial>) -> Result<bool, Short> {
+    fn enter(&mut self, group: u32, candidates: &'a [Serial]) -> Result<bool, Short> {
         let held = &self.tables.groups[group as usize].held;
         self.step(1 + held.len() as u64)?;
         let entered = self.state.enter(self.tables, group, candidates);
@@ -392,7 +429,7 @@ impl<'a> Search<'a> {
     }
 
     /// A path has come back to its tail by `last`: takes in the cycle if it is possible and new.
-    fn close(&mut self, start: &Group, last: &Group, tail: u32, life: (u64, u64)) -> Result<bool, Short> {
+    fn close(&mut self, start: &Group, last: &Group, tail: u32, life: Life) -> Result<bool, Short> {
         let Some(behind) = self.waits(last.to_mode, start.from_mode, tail) else { return Ok(false) };
         if !self.found.is_empty() {
             // What this search has found may lie within the path, too.
@@ -413,7 +450,10 @@ impl<'a> Search<'a> {
         let Some(mut cycle) = cycle? else { return Ok(false) };
         let most = self.limits.cycles_a_class;
         match self.known.insert(self.tables, &cycle.edges, cycle.evidence, most) {
-            Verdict::Alike => return Ok(false),
+            Verdict::Alike => {
+                self.enough = self.is_enough();
+                return Ok(false);
+            }
             Verdict::Report => {}
             Verdict::Upgrade => cycle.upgraded = true,
         }
@@ -425,20 +465,21 @@ impl<'a> Search<'a> {
     fn with_writers(
         &mut self,
         next: usize,
-        life: (u64, u64),
+        life: Life,
         writers: &mut Vec<Chosen>,
     ) -> Result<Option<Cycle>, Short> {
         let Some(&at) = self.state.behind.get(next) else { return Ok(Some(self.cycle(writers))) };
         let asks = &self.tables.groups[self.state.path[at] as usize];
         let traffic = self.traffic(self.node(asks.to));
-        let meet = |own: (u64, u64)| (life.0.max(own.0), life.1.min(own.1));
-        for &(number, thread) in &traffic.wrote {
+        let meet = |own: Life| (life.0.max(own.0), life.1.min(own.1));
+        for (number, thread) in &traffic.wrote {
+            let (number, thread) = (*number, std::slice::from_ref(thread));
             self.step(1)?;
             let lock = &self.tables.locks[number as usize];
             let life = meet((lock.made, lock.died));
-            let threads = if self.tables.rules.threads { vec![thread] } else { Vec::new() };
+            let threads = if self.tables.rules.threads { thread } else { &[] };
             if self.tables.alive(life) && self.state.matching.push(threads) {
-                writers.push(Chosen::Alone(number, thread));
+                writers.push(Chosen::Alone(number, thread[0]));
                 let cycle = self.with_writers(next + 1, life, writers);
                 writers.pop();
                 self.state.matching.pop();
@@ -451,8 +492,7 @@ impl<'a> Search<'a> {
             let group = &self.tables.groups[number as usize];
             let lock = &self.tables.locks[group.to as usize];
             let life = meet((lock.made, lock.died));
-            let threads = if self.tables.rules.threads { group.candidates() } else { Vec::new() };
-            if !group.passes.is_empty() && self.tables.alive(life) && self.enter(number, threads)? {
+            if !group.passes.is_empty() && self.tables.alive(life) && self.enter(number, &group.threads)? {
                 writers.push(Chosen::Group(number));
                 let cycle = self.with_writers(next + 1, life, writers);
                 writers.pop();
@@ -501,8 +541,9 @@ impl<'a> Search<'a> {
     }
 }
 
-impl State {
-    fn enter(&mut self, tables: &Tables, number: u32, candidates: Vec<Serial>) -> bool {
+impl<'a> State<'a> {
+    fn enter(&mut self, tables: &Tables, number: u32, candidates: &'a [Serial]) -> bool {
+        let candidates = if tables.rules.threads { candidates } else { &[] };
         let held = &tables.groups[number as usize].held;
         let clash = held.iter().any(|held| {
             let &(all, exclusively) = self.holds.get(&held.lock).unwrap_or(&(0, 0));

@@ -100,6 +100,8 @@ pub enum Event {
         lock: LockId,
         /// Its class.
         class: ClassKey,
+        /// The moment at which it was made.
+        made: u64,
     },
     /// The program said where a lock stands in the order of its class.
     Placed {

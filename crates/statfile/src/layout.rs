@@ -1045,7 +1045,8 @@ pub struct LogLock {
     pub address: AtomicU64,
     /// Its class.
     pub class: AtomicU32,
-    _pad: u32,
+    /// [`LOG_WROTE`]: the moment at which it was made.
+    pub made: AtomicU32,
     /// Its place.
     pub place: AtomicU64,
 }
@@ -1127,7 +1128,7 @@ const _: () = {
     assert!(size_of::<CheckSlot>() == 32 && size_of::<EdgeSlot>() == 32 && size_of::<PairSlot>() == 32);
     assert!(size_of::<LogSlot>() == 128 && size_of::<LogEdge>() == 128);
     assert!(size_of::<LogLock>() == 128 && size_of::<LogMisuse>() == 128);
-    assert!(WINDOW * size_of::<EdgeSlot>() <= PAGE as usize && PAGE as usize % (WINDOW * 32) == 0);
+    assert!(WINDOW * size_of::<EdgeSlot>() <= PAGE as usize && (PAGE as usize).is_multiple_of(WINDOW * 32));
     // NULL-CHUNK: magic and version end before the tag of the first entry that page 0 would hold.
     assert!(VERSION_OFFSET as usize + 4 <= offset_of!(Entry, tag));
 };

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use poundlock_order::{Cycle, Order};
-use poundlock_statfile::check::{ClassKey, Edge, End, Event, LockId, Misuse, Serial, Wrong};
+use poundlock_order::{Cycle, Evidence, Order};
+use poundlock_statfile::check::{ClassKey, Edge, End, Event, LockId, Misuse, Mode, Serial, Wrong};
 use poundlock_statfile::{LiveThread, Logged, Snapshot};
 
 use crate::observe::place::is_alive;
@@ -32,8 +32,8 @@ const NAME_LOOKS: u32 = 64;
 /// A process, as long as it is one program.
 pub(super) struct Process {
     pub(super) path: PathBuf,
-    /// Which of the programs it is that the process has been.
-    pub(super) number: u32,
+    /// How many files were opened before this one.
+    pub(super) opened: usize,
     /// In its own namespace, and in ours.
     pub(super) inner: u32,
     pub(super) outer: u32,
@@ -63,14 +63,14 @@ impl Process {
     /// `None` if the file is not finished.
     pub(super) fn open(
         path: &Path,
-        number: u32,
+        opened: usize,
         outer: impl Fn(u32) -> u32,
     ) -> Result<Option<Process>, poundlock_statfile::Error> {
         let Some(feed) = Feed::open(path)? else { return Ok(None) };
         let inner = feed.pid();
         Ok(Some(Process {
             path: path.to_owned(),
-            number,
+            opened,
             inner,
             outer: outer(inner),
             exe: feed.exe(),
@@ -193,9 +193,9 @@ impl Process {
         match event {
             Event::Edge(edge) => self.edge(edge, now, symbols, collector),
             Event::Died(lock) => self.order.died(lock, moment),
-            Event::Wrote { thread, lock, class } => {
+            Event::Wrote { thread, lock, class, made } => {
                 let class = self.class(class, symbols);
-                let cycles = self.order.wrote(thread, lock, class);
+                let cycles = self.order.wrote(thread, lock, class, made);
                 self.cycles(&cycles, now, symbols, collector);
             }
             Event::Placed { lock, place } => self.order.placed(lock, place),
@@ -220,8 +220,13 @@ impl Process {
         }
         let stack = self.feed.class_stack(class);
         let frames = self.tell(0, symbols, |teller| teller.naming.frames(&stack));
-        let line = making_line(&frames).filter(|line| !line.module.is_empty()).map(|line| line.text.clone());
-        let of_line = line.map_or(class, |line| *self.lines.entry(line).or_insert(class));
+        let line = making_line(&frames).filter(|line| !line.module.is_empty());
+        // What wraps the call is a part of it: a function that makes locks can make several, each on a line.
+        let upto = line.and_then(|line| frames.iter().position(|frame| std::ptr::eq(frame, line)));
+        let key = |upto: usize| {
+            frames[..=upto].iter().map(|frame| frame.text.as_str()).collect::<Vec<_>>().join("\n")
+        };
+        let of_line = upto.map(key).map_or(class, |line| *self.lines.entry(line).or_insert(class));
         self.classes.insert(class, of_line);
         of_line
     }
@@ -236,6 +241,12 @@ impl Process {
     }
 
     fn cycles(&mut self, cycles: &[Cycle], now: u64, symbols: &Symbols, collector: &mut Collector) {
+        // That one condition variable of a sort is signalled with a lock held says nothing of the others.
+        let holds = |cycle: &&Cycle| {
+            let waits = |edge: &Arc<Edge>| edge.to.held.mode == Mode::Condition;
+            cycle.evidence == Evidence::SameLocks || !cycle.edges.iter().any(waits)
+        };
+        let cycles: Vec<&Cycle> = cycles.iter().filter(holds).collect();
         if cycles.is_empty() {
             return;
         }

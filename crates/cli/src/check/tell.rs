@@ -147,27 +147,31 @@ impl Teller<'_> {
     /// A cycle in the order of locks.
     pub(super) fn cycle(&self, cycle: &Cycle) -> Finding {
         let mut locks = Locks::default();
-        for edge in &cycle.edges {
+        cycle.edges.iter().for_each(|edge| self.add(&mut locks, &edge.from));
+        // It begins with the same lock each time that it is found.
+        let name_of = |edge: &Arc<Edge>| locks.name(edge.from.held.lock);
+        let first = (0..cycle.edges.len()).min_by_key(|&n| name_of(&cycle.edges[n])).unwrap_or(0);
+        let edges: Vec<&Arc<Edge>> = cycle.edges[first..].iter().chain(&cycle.edges[..first]).collect();
+        locks = Locks::default();
+        for edge in &edges {
             self.add(&mut locks, &edge.from);
             self.add(&mut locks, &edge.to);
         }
         tell_apart(&mut locks.locks);
         let same = cycle.evidence == Evidence::SameLocks;
-        // It begins with the same lock each time that it is found.
-        let name_of = |edge: &Arc<Edge>| locks.name(edge.from.held.lock);
-        let first = (0..cycle.edges.len()).min_by_key(|&n| name_of(&cycle.edges[n])).unwrap_or(0);
-        let edges: Vec<&Arc<Edge>> = cycle.edges[first..].iter().chain(&cycle.edges[..first]).collect();
         let nodes = edges.iter().map(|edge| edge.from.held.lock);
         let names: Vec<String> =
             nodes.map(|id| if same { locks.name(id) } else { locks.class(id) }).collect();
         let round = if names.len() == 2 { "in both orders" } else { "in an order that goes round" };
         let waited = edges.iter().position(|edge| edge.to.held.mode == Mode::Condition);
-        let headline = match waited.map(|n| edges[n].to.held.lock) {
-            Some(condition) => {
-                let name = locks.name(condition);
-                let others: Vec<String> = names.iter().filter(|other| **other != name).cloned().collect();
+        let headline = match waited {
+            // The edge that begins at the condition variable is the next one.
+            Some(n) => {
+                let at = (n + 1) % names.len();
+                let others = [&names[at + 1..], &names[..at]].concat();
                 format!(
-                    "{name} is waited for with {} held, which is needed to signal it: {FOR_EVER}",
+                    "{} is waited for with {} held, which others need to signal it: {FOR_EVER}",
+                    names[at],
                     list(&others)
                 )
             }

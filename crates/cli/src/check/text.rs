@@ -99,7 +99,7 @@ pub(super) fn summary(report: &Report) -> String {
     }
     let _ = writeln!(
         text,
-        "  looked at: {}; {} that are taken inside of each other, in {}",
+        "  looked at: {}; {} that are taken inside of each other, in {} of two locks",
         counted(seen.threads, "thread"),
         counted(seen.nested_locks, "lock"),
         counted(seen.orders, "order"),

@@ -662,7 +662,7 @@ mod tests {
         let address = probed_function as *const () as u64 + 1;
         // What is inlined there comes before it.
         let text = space.call(address).last().unwrap().text.clone();
-        assert!(text.contains("probed_function") && text.contains("stat/symbols.rs:"), "{text}");
+        assert!(text.contains("probed_function") && text.contains("observe/symbols.rs:"), "{text}");
         let line: u32 = text.rsplit_once(':').unwrap().1.trim_end_matches(')').parse().unwrap();
         assert!((line..line + 3).contains(&probed_function()), "{text}");
         assert!(space.call(address)[0].in_program);

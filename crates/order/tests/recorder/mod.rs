@@ -7,6 +7,8 @@ use poundlock_order::{Cycle, Order};
 use poundlock_statfile::check::{ClassKey, Edge, End, Held, LockId, Mode, Serial};
 
 /// Something that a thread does with a lock. Each is at a moment: its place in the trace.
+// Each test program has a copy of this module, and not every one uses all of it.
+#[allow(dead_code)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     Make(LockId, ClassKey),
@@ -50,6 +52,21 @@ impl Recorder {
         }
     }
 
+    /// Tells the graph of all signals of a trace.
+    #[allow(dead_code)]
+    pub(crate) fn tell_signals(&mut self, trace: &Trace) {
+        let mut held: HashMap<Serial, Vec<Held>> = HashMap::new();
+        for &(thread, op) in trace {
+            let own = held.entry(thread).or_default();
+            match op {
+                Op::Take { lock, mode, .. } => own.push(Held { lock, mode }),
+                Op::Release(lock) => own.retain(|held| held.lock != lock),
+                Op::Signal(lock) => self.order.signalled(lock, own),
+                Op::Make(..) | Op::Destroy(_) | Op::Wait(_) => {}
+            }
+        }
+    }
+
     fn step(&mut self, moment: u64, thread: Serial, op: Op) {
         let held = self.held.entry(thread).or_default().clone();
         let holds: Vec<Held> = held.iter().map(|(held, _)| *held).collect();
@@ -63,7 +80,10 @@ impl Recorder {
                 if !tries {
                     self.edges(thread, &holds, to);
                     if holds.is_empty() && mode == Mode::Exclusive {
-                        let found = self.order.wrote(thread, lock, self.classes[&lock].0);
+                        let found = {
+                            let (class, made) = self.classes[&lock];
+                            self.order.wrote(thread, lock, class, made)
+                        };
                         self.found.extend(found);
                     }
                 }

@@ -82,8 +82,11 @@ unsafe impl Host for Process {
 /// Two threads may call it at once: one does it.
 pub(crate) fn init(lock_name: &str, rwlock_name: &str) -> bool {
     let checked = check::find_out();
-    let room = || CheckRoom { lone_signals: check::lone_signals(), ..CheckRoom::DEFAULT };
-    let options = Options { check: checked.then(room), ..Options::DEFAULT };
+    let options = Options {
+        check: checked.then_some(CheckRoom::DEFAULT),
+        lone_signals: check::lone_signals(),
+        ..Options::DEFAULT
+    };
     let begun = directory().is_some_and(|directory| {
         RECORDER.init(directory, lock_name.as_bytes(), rwlock_name.as_bytes(), options)
     });

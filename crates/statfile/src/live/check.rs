@@ -207,7 +207,8 @@ impl Live {
         let event = match kind {
             layout::LOG_DIED => Event::Died(lock),
             layout::LOG_WROTE => {
-                Event::Wrote { thread, lock, class: ClassKey(field(offset_of!(LogLock, class))) }
+                let made = field(offset_of!(LogLock, made)).into();
+                Event::Wrote { thread, lock, class: ClassKey(field(offset_of!(LogLock, class))), made }
             }
             layout::LOG_PLACED => Event::Placed { lock, place: long(offset_of!(LogLock, place)) },
             _ => return None,
@@ -399,7 +400,7 @@ impl Live {
     #[must_use]
     pub fn unseen(&self) -> Unseen {
         let lost = |what: Lost| {
-            const { assert!(Lost::Evidence as usize + 1 <= LOST) };
+            const { assert!((Lost::Evidence as usize) < LOST) };
             self.header64(offset_of!(Header, lost) + 8 * what as usize)
         };
         Unseen {

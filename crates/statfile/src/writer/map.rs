@@ -28,6 +28,8 @@ pub struct Options {
     pub plain_clock: bool,
     /// Check the order in which locks are taken, and for misuse, instead of taking figures.
     pub check: Option<CheckRoom>,
+    /// Under check: find signals by threads that have never had the mutex of the waits, too.
+    pub lone_signals: bool,
 }
 
 /// What fits in the file of a process under check. All are powers of two, [`layout::WINDOW`] at least.
@@ -39,14 +41,11 @@ pub struct CheckRoom {
     pub pairs: u32,
     /// Events that the command has not read yet.
     pub log: u32,
-    /// Find signals by threads that have never had the mutex of the waits. Not room, but a wish.
-    pub lone_signals: bool,
 }
 
 impl CheckRoom {
     /// What a checked program gets.
-    pub const DEFAULT: CheckRoom =
-        CheckRoom { edges: 1 << 18, pairs: 1 << 16, log: 1 << 18, lone_signals: false };
+    pub const DEFAULT: CheckRoom = CheckRoom { edges: 1 << 18, pairs: 1 << 16, log: 1 << 18 };
 }
 
 impl Options {
@@ -62,6 +61,7 @@ impl Options {
         recycle_after: 1 << 14,
         plain_clock: false,
         check: None,
+        lone_signals: false,
     };
 }
 
@@ -94,7 +94,7 @@ impl Regions {
         let modules = stack_index + pages(u64::from(stack_index_size) * 4);
         let arrays = modules + pages(u64::from(options.modules) * size_of::<ModuleSlot>() as u64);
         let edges = arrays + pages(u64::from(options.arrays) * size_of::<ArraySlot>() as u64);
-        let room = options.check.unwrap_or(CheckRoom { edges: 0, pairs: 0, log: 0, lone_signals: false });
+        let room = options.check.unwrap_or(CheckRoom { edges: 0, pairs: 0, log: 0 });
         let pairs = edges + pages(u64::from(room.edges) * size_of::<EdgeSlot>() as u64);
         let log = pairs + pages(u64::from(room.pairs) * size_of::<PairSlot>() as u64);
         let arena = log + pages(u64::from(room.log) * size_of::<LogSlot>() as u64);

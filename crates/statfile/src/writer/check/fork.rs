@@ -56,26 +56,33 @@ struct Copy {
     held: [Held; SHORT_LIST],
 }
 
-impl Fork {
-    pub(in crate::writer) const fn new() -> Fork {
-        const NONE: Held = Held {
-            word: AtomicU32::new(0),
-            how: AtomicU32::new(0),
-            stack: AtomicU32::new(0),
-            class: AtomicU32::new(0),
-            address: AtomicU64::new(0),
-            sequence: AtomicU32::new(0),
-            watch: AtomicU32::new(0),
-        };
-        const EMPTY: Copy = Copy {
+impl Copy {
+    const fn none() -> Copy {
+        const fn free() -> Held {
+            Held {
+                word: AtomicU32::new(0),
+                how: AtomicU32::new(0),
+                stack: AtomicU32::new(0),
+                class: AtomicU32::new(0),
+                address: AtomicU64::new(0),
+                sequence: AtomicU32::new(0),
+                watch: AtomicU32::new(0),
+            }
+        }
+        Copy {
             record: AtomicPtr::new(core::ptr::null_mut()),
             len: AtomicU32::new(0),
-            held: [const { NONE }; SHORT_LIST],
-        };
+            held: [const { free() }; SHORT_LIST],
+        }
+    }
+}
+
+impl Fork {
+    pub(in crate::writer) const fn new() -> Fork {
         Fork {
             others: [const { Other::none() }; OTHERS],
             others_len: AtomicU32::new(0),
-            copies: [const { EMPTY }; AT_ONCE],
+            copies: [const { Copy::none() }; AT_ONCE],
             mine: AtomicU32::new(0),
             thread: AtomicU64::new(0),
         }

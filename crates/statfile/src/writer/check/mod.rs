@@ -618,7 +618,7 @@ impl<H: Host> Recorder<H> {
     }
 
     fn finds_lone_signals(&'static self) -> bool {
-        self.options().check.is_some_and(|check| check.lone_signals)
+        self.options().lone_signals
     }
 
     /// Whether a file is there, and is this process's.

@@ -472,10 +472,11 @@ fn writes_first(map: Map, record: &'static Record, lock: &End, key: u64) {
         return;
     };
     if note(&slot.threads, serial) {
-        locks::in_edge(lock.known);
+        let made = locks::in_edge(lock.known);
         let meta = lock.known.slot.meta.load(Relaxed);
         log::append(map, record, layout::LOG_WROTE, |event| {
             locks::about(event, lock.known.word, lock.known.class(), lock.known.slot, meta);
+            event.lock().made.store(made, Relaxed);
         });
     }
 }
