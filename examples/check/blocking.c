@@ -13,6 +13,6 @@ int main(void)
 {
 	pthread_mutex_lock(&lock); // named
 	money += 10;
-	sleep(2); // named
+	sleep(2);
 	pthread_mutex_unlock(&lock);
 }

@@ -214,7 +214,7 @@ pub(super) const PAGES: &[Page] = &[
                     Tagged("TMPDIR", "Where the log is kept if that is not possible in /dev/shm."),
                 ],
             ),
-            ("FILES", &[Tagged("/dev/shm/poundlock-stat-*", "The log of a run. It vanishes at the end.")]),
+            ("FILES", &[Tagged("/dev/shm/poundlock-check-*", "The log of a run. It vanishes at the end.")]),
         ],
         see: &["poundlock-stat(1)", "poundlock-run(1)", "valgrind(1)"],
     },

@@ -63,7 +63,7 @@ impl Example {
     /// The lines that a finding has to name, as they end a frame.
     fn named(&self) -> Vec<String> {
         let lines = (1..).zip(self.text.lines()).filter(|(_, line)| line.ends_with("// named"));
-        lines.map(|(number, _)| format!("({}:{number})", self.file)).collect()
+        lines.map(|(number, _)| format!("{}:{number})", self.file)).collect()
     }
 
     #[track_caller]
