@@ -22,7 +22,12 @@ fn compile(source: &str) -> PathBuf {
 /// Runs a program under check, with these libraries preloaded, of which `None` is ours. What it, and the
 /// processes that come of it, have found.
 #[track_caller]
-fn run(program: &Path, argument: Option<&str>, preload: &[Option<&Path>], lock: &str) -> (Output, Vec<Misuse>) {
+fn run(
+    program: &Path,
+    argument: Option<&str>,
+    preload: &[Option<&Path>],
+    lock: &str,
+) -> (Output, Vec<Misuse>) {
     let left = scratch();
     let libraries: Vec<&OsStr> =
         preload.iter().map(|library| library.unwrap_or(preload_library()).as_os_str()).collect();
