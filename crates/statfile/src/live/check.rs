@@ -144,6 +144,13 @@ impl Live {
         let thread = Serial(head(offset_of!(LogHead, thread)));
         let (event, locks) = match head(offset_of!(LogHead, kind)) {
             layout::LOG_EDGE => self.edge(log, at, thread),
+            layout::LOG_SIGNALLED => match self.edge(log, at, thread) {
+                (Event::Edge(edge), locks) => {
+                    let event = Event::Signalled { lock: edge.from.held.lock, held: edge.guards };
+                    (event, locks.into_iter().take(1).collect())
+                }
+                other => other,
+            },
             layout::LOG_MISUSE => self.misuse(log, at, thread)?,
             kind => self.about_a_lock(at, thread, kind)?,
         };
@@ -400,7 +407,7 @@ impl Live {
     #[must_use]
     pub fn unseen(&self) -> Unseen {
         let lost = |what: Lost| {
-            const { assert!(Lost::Evidence as usize + 1 <= LOST) };
+            const { assert!((Lost::Evidence as usize) < LOST) };
             self.header64(offset_of!(Header, lost) + 8 * what as usize)
         };
         Unseen {

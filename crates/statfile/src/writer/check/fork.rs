@@ -30,23 +30,19 @@ struct Copy {
     held: [Held; SHORT_LIST],
 }
 
-impl Fork {
-    pub(in crate::writer) const fn new() -> Fork {
-        const NONE: Held = Held {
-            word: AtomicU32::new(0),
-            how: AtomicU32::new(0),
-            stack: AtomicU32::new(0),
-            class: AtomicU32::new(0),
-            address: AtomicU64::new(0),
-            sequence: AtomicU32::new(0),
-            watch: AtomicU32::new(0),
-        };
-        const EMPTY: Copy = Copy {
+impl Copy {
+    const fn new() -> Copy {
+        Copy {
             record: AtomicPtr::new(core::ptr::null_mut()),
             len: AtomicU32::new(0),
-            held: [const { NONE }; SHORT_LIST],
-        };
-        Fork { copies: [const { EMPTY }; AT_ONCE], mine: AtomicU32::new(0), thread: AtomicU64::new(0) }
+            held: [const { Held::new() }; SHORT_LIST],
+        }
+    }
+}
+
+impl Fork {
+    pub(in crate::writer) const fn new() -> Fork {
+        Fork { copies: [const { Copy::new() }; AT_ONCE], mine: AtomicU32::new(0), thread: AtomicU64::new(0) }
     }
 
     /// Before a fork, by the thread with this record.

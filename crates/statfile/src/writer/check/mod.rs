@@ -526,13 +526,10 @@ impl<H: Host> Recorder<H> {
 
     pub(super) fn checked_wakes(&'static self, condition: LockRef<'_>, _whom: Wake, site: CallSite) {
         let Some(stay) = self.stay() else { return };
-        if stay.record.checked().held_count.load(Relaxed) == 0 {
-            return;
-        }
         let Some(known) = self.known(&stay, condition) else { return };
         let mutex = known.slot.holder.load(Relaxed);
         // Before the first wait it is not known which lock is its mutex.
-        if mutex != 0 {
+        if mutex != 0 || stay.record.checked().held_count.load(Relaxed) == 0 {
             let end = End { known, mode: Mode::Condition, stack: self.stack(&stay, site) };
             orders::wakes(stay.map, stay.record, &end, mutex);
         }
