@@ -37,6 +37,8 @@ pub(crate) struct Process {
     pub(crate) ours: Option<&'static str>,
     /// Whether statistics are on.
     pub(crate) stat: bool,
+    /// Whether the process is under check.
+    pub(crate) check: bool,
     /// By what the process's semaphore arrays are, if it has any.
     pub(crate) semaphores: Option<Mechanism>,
 }
@@ -44,7 +46,7 @@ pub(crate) struct Process {
 impl Process {
     /// The process of a contender that needs neither the library nor statistics.
     pub(crate) fn plain(name: &'static str) -> Process {
-        Process { name, ours: None, stat: false, semaphores: None }
+        Process { name, ours: None, stat: false, check: false, semaphores: None }
     }
 }
 
@@ -72,9 +74,12 @@ impl Context {
             }
             None => None,
         };
-        let statistics = if process.stat {
+        let statistics = if process.stat || process.check {
             let directory = statistics_directory()?;
             command.env("POUNDLOCK_STAT_DIR", directory.path());
+            if process.check {
+                command.env("POUNDLOCK_CHECK", "1");
+            }
             Some(directory)
         } else {
             None
@@ -92,7 +97,11 @@ impl Context {
         let answer = ask(&mut command, process.name, &Request { library, task }, BUSY * takes + GRACE)?;
         drop(arrays);
         if let Some(directory) = statistics {
-            counted(process.name, directory.path(), &answer)?;
+            if process.check {
+                checked(process.name, directory.path())?;
+            } else {
+                counted(process.name, directory.path(), &answer)?;
+            }
         }
         Ok(answer)
     }
@@ -114,12 +123,13 @@ pub(crate) fn unchosen(command: &mut Command) {
 }
 
 /// What chooses locks, in the environment.
-const VARIABLES: [&str; 7] = [
+const VARIABLES: [&str; 8] = [
     "LD_PRELOAD",
     "POUNDLOCK_LOCK",
     "POUNDLOCK_RWLOCK",
     "POUNDLOCK_STAT_DIR",
     "POUNDLOCK_STATS",
+    "POUNDLOCK_CHECK",
     "POUNDLOCK_SEMAPHORES",
     "POUNDLOCK_IPC_DIR",
 ];
@@ -161,6 +171,24 @@ fn counted(lock: &str, directory: &Path, answer: &Answer) -> Result<()> {
     if counted < acquired {
         let message = format!("{acquired} acquisitions, of which the statistics know {counted}");
         return Err(Error::worker(lock, message));
+    }
+    Ok(())
+}
+
+/// Makes sure that the process was under check, and that an order of its locks was seen.
+fn checked(lock: &str, directory: &Path) -> Result<()> {
+    let mut seen = 0;
+    for entry in fs::read_dir(directory).map_err(Error::system("cannot look for a log"))? {
+        let path = entry.map_err(Error::system("cannot look for a log"))?.path();
+        let live = poundlock_statfile::Live::open(&path)
+            .map_err(|error| Error::worker(lock, format!("its log is unreadable: {error}")))?;
+        if live.lock_name() != lock {
+            return Err(Error::worker(lock, format!("the library used {} instead", live.lock_name())));
+        }
+        live.events(&mut poundlock_statfile::Log::default(), &mut |_| seen += 1);
+    }
+    if seen == 0 {
+        return Err(Error::worker(lock, "the check has seen nothing"));
     }
     Ok(())
 }

@@ -1,24 +1,28 @@
 //! Strongly connected components of a graph that grows by an arc at a time, and an order of them.
 //!
-//! Two nodes of one component are on a cycle together, so an arc whose ends are in different components closes none.
-//! The components are kept in an order in which each arc rises: by level, and by index within a level. An arc that
-//! rises already costs nothing. Another one costs two searches, both within the nodes between its ends: backward
-//! from its tail within the tail's level, over at most `sqrt(arcs)` arcs, and forward from its head, over nodes that
-//! rise by a level or more. Nodes that were found get new places: those of the backward search, then those of the
-//! forward search, before all others of their level. This is the algorithm for sparse graphs of M. Bender,
-//! J. Fineman, S. Gilbert and R. Tarjan, "A New Approach to Incremental Cycle Detection and Related Problems"
-//! (ACM Transactions on Algorithms, 2016): m arcs cost O(m^1.5) steps in all, whatever their order.
+//! Two nodes of one component are on a cycle together, so an arc whose ends are in different components
+//! closes none. The components are kept in an order in which each arc rises: by level, and by index within a
+//! level. An arc that rises already costs nothing. Another one costs two searches, both within the nodes
+//! between its ends: backward from its tail within the tail's level, over at most `sqrt(arcs)` arcs, and
+//! forward from its head, over nodes that rise by a level or more. Nodes that were found get new places:
+//! those of the backward search, then those of the forward search, before all others of their level. This is
+//! the algorithm for sparse graphs of M. Bender, J. Fineman, S. Gilbert and R. Tarjan, "A New Approach to
+//! Incremental Cycle Detection and Related Problems" (ACM Transactions on Algorithms, 2016): m arcs cost
+//! O(m^1.5) steps in all, whatever their order.
 //!
-//! A cycle is contracted to one node of the order, so that the order remains one and says all that there is to know:
+//! A cycle is contracted to one node of the order, so that the order remains one and says all that there is
+//! to know:
 //! LEVELS. No arc falls in level, and one within a level rises in index.
-//! SAME. For each arc within a level, the list `same` of its head has its tail. It may have others, too, that have
-//! left the level or have become the same component: they are dropped when they are met.
-//! WHOLE. All nodes of a cycle are in one level when it is contracted, and no other node lies on a path between two of
-//! them: the component that takes their place keeps LEVELS with any index between what reaches it and the rest.
+//! SAME. For each arc within a level, the list `same` of its head has its tail. It may have others, too, that
+//! have left the level or have become the same component: they are dropped when they are met.
+//! WHOLE. All nodes of a cycle are in one level when it is contracted, and no other node lies on a path
+//! between two of them: the component that takes their place keeps LEVELS with any index between what reaches
+//! it and the rest.
 //!
 //! Proof: here. Stress: the tests below, against reachability by brute force.
 
-/// The least number of arcs that a search backward may follow. Tests have every search cut short now and then.
+/// The least number of arcs that a search backward may follow. Tests have every search cut short now and
+/// then.
 const LEAST: u64 = if cfg!(test) { 1 } else { 8 };
 
 /// A kind of components whose nodes are of several kinds.
@@ -185,8 +189,8 @@ impl Components {
         found
     }
 
-    /// Raises `from` to a level, and with it all that must not be lower. These in their order; what they meet in
-    /// that level is marked, too.
+    /// Raises `from` to a level, and with it all that must not be lower. These in their order; what they meet
+    /// in that level is marked, too.
     fn search_forth(&mut self, from: u32, level: u32) -> Vec<u32> {
         let mut order = Vec::new();
         self.raise(from, level);
@@ -226,7 +230,8 @@ impl Components {
 
     /// Makes one component of all that is on a cycle with a new arc. `raised` is what has changed its level.
     fn contract(&mut self, tail: u32, head: u32, raised: &[u32]) {
-        // All of the cycle is in the tail's level now. What reaches the tail there: it, and what comes before it.
+        // All of the cycle is in the tail's level now. What reaches the tail there: it, and what comes before
+        // it.
         let back = self.search_back(tail, u64::MAX);
         let mut arcs = back.arcs;
         arcs.sort_unstable();

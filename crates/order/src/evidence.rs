@@ -120,6 +120,8 @@ pub(crate) struct Tables {
     pub(crate) threads: usize,
     lock_index: Map<LockId, u32>,
     class_index: Map<ClassKey, u32>,
+    /// By condition variable: the locks that were held whenever it was signalled.
+    signals: Map<LockId, Vec<LockId>>,
     /// Locks that were held beside the first of two.
     pub(crate) guards: Map<LockId, ()>,
 }
@@ -161,6 +163,21 @@ impl Tables {
         self.locks[lock as usize].class
     }
 
+    /// A condition variable was signalled while these were held.
+    pub(crate) fn signalled(&mut self, condition: LockId, held: &[Held]) {
+        let all = || held.iter().map(|held| held.lock).collect();
+        let always = self.signals.entry(condition).or_insert_with(all);
+        always.retain(|&lock| held.iter().any(|held| held.lock == lock));
+    }
+
+    /// Whether who waits for a condition variable waits for this: it is not if others signal it without the
+    /// lock.
+    pub(crate) fn is_needed(&self, group: &Group) -> bool {
+        let id = |lock: u32| self.locks[lock as usize].id;
+        group.from_mode != Mode::Condition
+            || self.signals.get(&id(group.from)).is_none_or(|always| always.contains(&id(group.to)))
+    }
+
     /// Between which moments both locks of a group lived.
     pub(crate) fn life(&self, group: &Group) -> Life {
         let (from, to) = (&self.locks[group.from as usize], &self.locks[group.to as usize]);
@@ -187,8 +204,8 @@ impl Tables {
         }
     }
 
-    /// Whether cycles of classes with `thread` in `group` are all possible with `other`, too, which is of the same
-    /// classes; `None`: with any of its threads.
+    /// Whether cycles of classes with `thread` in `group` are all possible with `other`, too, which is of the
+    /// same classes; `None`: with any of its threads.
     pub(crate) fn covers(&self, other: &Group, group: &Group, thread: Option<Serial>) -> bool {
         let from = self.locks[group.from as usize].id;
         let other_from = self.locks[other.from as usize].id;
@@ -202,6 +219,7 @@ impl Tables {
         };
         threads
             && other.same_modes(group)
+            && self.is_needed(other)
             && (from == other_from || !self.guards.contains_key(&other_from))
             && (other_made <= made && other_died >= died || !self.rules.lifetimes)
             && other.held.iter().all(all)

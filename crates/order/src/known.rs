@@ -45,8 +45,8 @@ pub(crate) enum Verdict {
 }
 
 impl Known {
-    /// Whether a cycle that is known, of this evidence at least, lies within nodes of which `class` is one. The
-    /// second number is how many were looked at.
+    /// Whether a cycle that is known, of this evidence at least, lies within nodes of which `class` is one.
+    /// The second number is how many were looked at.
     pub(crate) fn covers_class(&self, class: u32, on: impl Fn(u32) -> bool, least: Evidence) -> (bool, u64) {
         let Some(sets) = self.of_class.get(&class) else { return (false, 0) };
         let mut looks = 0;

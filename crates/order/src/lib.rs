@@ -1,16 +1,17 @@
 //! The order in which threads take locks, and the cycles in it that can become deadlocks.
 //!
-//! A thread that asks for lock `b` while it holds lock `a` is evidence of an edge from `a` to `b`. Threads that are
-//! at the edges of a cycle at one time, each at another, wait for each other for ever. [`Order`] is told of each
-//! edge when it is first seen, and answers with the cycles that have become possible by it.
+//! A thread that asks for lock `b` while it holds lock `a` is evidence of an edge from `a` to `b`. Threads
+//! that are at the edges of a cycle at one time, each at another, wait for each other for ever. [`Order`] is
+//! told of each edge when it is first seen, and answers with the cycles that have become possible by it.
 //!
-//! There are two graphs, of locks and of classes of locks. A cycle of locks is evidence of the best kind: each lock
-//! at which two edges meet is one lock ([`Evidence::SameLocks`]). A cycle of classes says that locks of the same
-//! sorts were taken in both orders ([`Evidence::SameClasses`]), as the Linux kernel's lockdep has it. Locks of one
-//! class are told apart: only a cycle of locks counts among them.
+//! There are two graphs, of locks and of classes of locks. A cycle of locks is evidence of the best kind:
+//! each lock at which two edges meet is one lock ([`Evidence::SameLocks`]). A cycle of classes says that
+//! locks of the same sorts were taken in both orders ([`Evidence::SameClasses`]), as the Linux kernel's
+//! lockdep has it. Locks of one class are told apart: only a cycle of locks counts among them.
 //!
-//! A cycle is reported if all of its threads can be at their edges at once ([`Rules`]), and if no smaller one among
-//! the same locks is known. The bound on the search is in [`Limits`]; [`Statistics`] say where it was met.
+//! A cycle is reported if all of its threads can be at their edges at once ([`Rules`]), and if no smaller one
+//! among the same locks is known. The bound on the search is in [`Limits`]; [`Statistics`] say where it was
+//! met.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +25,7 @@ mod search;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use poundlock_statfile::check::{ClassKey, Edge, LockId, Mode, Serial};
+use poundlock_statfile::check::{ClassKey, Edge, Held, LockId, Mode, Serial};
 
 use evidence::{Graph, Group, Tables, within};
 use known::Known;
@@ -49,10 +50,11 @@ pub struct Cycle {
     /// Two threads at least held more locks than are noted: one of those may be a common one that rules the
     /// cycle out.
     pub partial: bool,
-    /// What each thread did: each edge begins where the one before ends, the first where the last ends. Each is by
-    /// another thread, unless more threads were seen at it than are remembered.
+    /// What each thread did: each edge begins where the one before ends, the first where the last ends. Each
+    /// is by another thread, unless more threads were seen at it than are remembered.
     pub edges: Vec<Arc<Edge>>,
-    /// Threads that must wait to write so that readers wait for each other; none if no reader waits for readers.
+    /// Threads that must wait to write so that readers wait for each other; none if no reader waits for
+    /// readers.
     pub writers: Vec<Writer>,
 }
 
@@ -89,8 +91,8 @@ pub struct Limits {
     pub steps_saved: u64,
     /// Cycles that one new piece of evidence may bring to light.
     pub cycles_an_edge: usize,
-    /// Cycles through several locks of one class that are reported, in each set of classes. Locks of a class among
-    /// which 16 times as many were found are not searched any more.
+    /// Cycles through several locks of one class that are reported, in each set of classes. Locks of a class
+    /// among which 16 times as many were found are not searched any more.
     pub cycles_a_class: usize,
     /// Sets of other locks that are remembered of one pair of locks.
     pub guards_a_pair: usize,
@@ -216,8 +218,9 @@ impl Order {
         order
     }
 
-    /// Takes in an edge, with the addresses of its two locks (0 if unknown), and says which cycles have become possible
-    /// by it: none, mostly. Evidence that says nothing new costs a look at its pair of locks, and no search.
+    /// Takes in an edge, with the addresses of its two locks (0 if unknown), and says which cycles have
+    /// become possible by it: none, mostly. Evidence that says nothing new costs a look at its pair of locks,
+    /// and no search.
     pub fn add(&mut self, edge: Arc<Edge>, addresses: (u64, u64)) -> Vec<Cycle> {
         if edge.from.held.lock == edge.to.held.lock {
             self.statistics.known += 1;
@@ -248,13 +251,14 @@ impl Order {
         if class_pair.is_some_and(|pair| self.is_new_to_classes(pair, group, thread)) {
             tasks.push((Of::Classes, group, thread));
         }
-        if edge.to.held.mode == Mode::Exclusive {
+        if edge.to.held.mode == Mode::Exclusive && edge.from.held.mode != Mode::Condition {
             self.behind(to, &mut tasks);
         }
         self.search_all(tasks)
     }
 
-    /// A thread that held nothing took `lock` to write, which was made at that moment: readers may wait for it.
+    /// A thread that held nothing took `lock` to write, which was made at that moment: readers may wait for
+    /// it.
     pub fn wrote(&mut self, thread: Serial, lock: LockId, class: ClassKey, made: u64) -> Vec<Cycle> {
         let lock = self.lock(lock, class);
         self.made(lock, made);
@@ -274,6 +278,13 @@ impl Order {
         self.search_all(tasks)
     }
 
+    /// A condition variable was signalled while these locks were held. A thread that waits for it waits for
+    /// those alone that are held at each signal; if no signal was told, it is enough that some signaller
+    /// holds a lock.
+    pub fn signalled(&mut self, condition: LockId, held: &[Held]) {
+        self.tables.signalled(condition, held);
+    }
+
     /// A lock was destroyed at this moment: the place of that event in the log.
     pub fn died(&mut self, lock: LockId, moment: u64) {
         if let Some(lock) = self.tables.known(lock) {
@@ -287,8 +298,8 @@ impl Order {
         self.places.insert(lock, place);
     }
 
-    /// Takes up searches that ended at a limit, until they have taken this many steps; the last may take up to a
-    /// million more. For moments without work, and at the end.
+    /// Takes up searches that ended at a limit, until they have taken this many steps; the last may take up
+    /// to a million more. For moments without work, and at the end.
     pub fn search_more(&mut self, mut steps: u64) -> Vec<Cycle> {
         let mut found = Vec::new();
         while steps > 0 {
@@ -412,9 +423,10 @@ impl Order {
         for traffic in [&mut self.tables.locks[to as usize].traffic, &mut self.tables.classes[class as usize]]
         {
             match group.to_mode {
-                Mode::Exclusive => traffic.writers.push(number),
+                // When a signaller took what it holds, there was evidence of its own.
+                Mode::Exclusive if group.from_mode != Mode::Condition => traffic.writers.push(number),
                 Mode::FairRead => traffic.readers.push(number),
-                Mode::Read | Mode::Condition => {}
+                Mode::Exclusive | Mode::Read | Mode::Condition => {}
             }
         }
         self.tables.groups.push(group);
@@ -501,8 +513,8 @@ impl Cycle {
         classes
     }
 
-    /// 16 hexadecimal digits that are the same in each run, as long as `name` says the same of the same edges:
-    /// with which edge the cycle begins does not matter.
+    /// 16 hexadecimal digits that are the same in each run, as long as `name` says the same of the same
+    /// edges: with which edge the cycle begins does not matter.
     pub fn fingerprint(&self, name: impl Fn(&Edge) -> String) -> String {
         let names: Vec<String> = self.edges.iter().map(|edge| name(edge)).collect();
         let turned = |by: usize| names[by..].iter().chain(&names[..by]);

@@ -5,8 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 
-/// Multiplies by an odd number near the golden ratio, and brings the upper bits, which are mixed best, to where the map
-/// looks.
+/// Multiplies by an odd number near the golden ratio, and brings the upper bits, which are mixed best, to
+/// where the map looks.
 #[derive(Default)]
 pub(crate) struct Mix(u64);
 

@@ -1,10 +1,10 @@
 //! The search for cycles through one edge.
 //!
-//! Paths from the edge's head back to its tail are tried in the order of their lengths, depth first, and no deeper than
-//! the length in question (iterative deepening; how far a node is from the tail at least is known from a search
-//! backward, which goes on by a layer with each length). Along a path, the rules are kept: a step that cannot be taken
-//! together with those before it is not taken. So no path is longer than there are threads, and a path goes no
-//! further than to where a cycle that is known lies within it.
+//! Paths from the edge's head back to its tail are tried in the order of their lengths, depth first, and no
+//! deeper than the length in question (iterative deepening; how far a node is from the tail at least is known
+//! from a search backward, which goes on by a layer with each length). Along a path, the rules are kept: a
+//! step that cannot be taken together with those before it is not taken. So no path is longer than there are
+//! threads, and a path goes no further than to where a cycle that is known lies within it.
 
 use std::rc::Rc;
 
@@ -234,7 +234,8 @@ impl<'a> Search<'a> {
                 .map_or(&[][..], |at| &group.threads[at..=at]),
             None => &group.threads,
         };
-        if !self.tables.alive(life) || !self.enter(task.group, candidates)? {
+        let possible = self.tables.is_needed(group) && self.tables.alive(life);
+        if !possible || !self.enter(task.group, candidates)? {
             return Ok(());
         }
         self.scratch.distance[tail as usize] = (self.scratch.searches, 0);
@@ -277,8 +278,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Follows all paths that make cycles of up to `most` edges, and looks at those that have as many. The answer is the
-    /// least length that a longer cycle can have.
+    /// Follows all paths that make cycles of up to `most` edges, and looks at those that have as many. The
+    /// answer is the least length that a longer cycle can have.
     fn paths(
         &mut self,
         most: u32,
@@ -361,8 +362,8 @@ impl<'a> Search<'a> {
         if self.tables.rules.threads { self.tables.threads } else { usize::MAX }
     }
 
-    /// Goes on from `node` by a step of `next`, if the rules allow it. The answer is between which moments all locks of
-    /// the path lived, and whether the step before waits behind a writer.
+    /// Goes on from `node` by a step of `next`, if the rules allow it. The answer is between which moments
+    /// all locks of the path lived, and whether the step before waits behind a writer.
     fn enters(&mut self, next: u32, node: u32, life: Life) -> Result<Option<(Life, bool)>, Short> {
         let group = &self.tables.groups[next as usize];
         let last = self.state.path.last().copied().unwrap_or_default();
@@ -370,7 +371,8 @@ impl<'a> Search<'a> {
         let Some(behind) = self.waits(asks, group.from_mode, node) else { return Ok(None) };
         let own = self.tables.life(group);
         let life = (life.0.max(own.0), life.1.min(own.1));
-        let enters = self.tables.alive(life) && self.enter(next, &group.threads)?;
+        let possible = self.tables.is_needed(group) && self.tables.alive(life);
+        let enters = possible && self.enter(next, &group.threads)?;
         Ok(enters.then_some((life, behind)))
     }
 
@@ -381,7 +383,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether who asks at `node` in one mode waits for who holds it in another; if so, whether behind a writer.
+    /// Whether who asks at `node` in one mode waits for who holds it in another; if so, whether behind a
+    /// writer.
     fn waits(&self, asks: Mode, holds: Mode, node: u32) -> Option<bool> {
         match self.tables.contact(asks, holds) {
             Contact::Blocks => Some(false),

@@ -1,7 +1,8 @@
-//! Small programs, all of whose interleavings are run: a deadlock that one of them ends in must be known from runs in
-//! which nothing went wrong.
+//! Small programs, all of whose interleavings are run: a deadlock that one of them ends in must be known from
+//! runs in which nothing went wrong.
 //!
-//! A seed that fails is named. `POUNDLOCK_ORDER_SEEDS=4711` runs that one, `FROM..TO` others than the usual ones.
+//! A seed that fails is named. `POUNDLOCK_ORDER_SEEDS=4711` runs that one, `FROM..TO` others than the usual
+//! ones.
 
 mod recorder;
 
@@ -21,8 +22,8 @@ enum Step {
 
 type Program = Vec<Vec<Step>>;
 
-/// Straight on, each thread: locks within locks, none taken twice. What is taken in vain by a try is skipped, with
-/// all that happens under it.
+/// Straight on, each thread: locks within locks, none taken twice. What is taken in vain by a try is skipped,
+/// with all that happens under it.
 fn program(seed: u64, threads: usize, locks: u8, gates: bool) -> Program {
     let mut random = fastrand::Rng::with_seed(seed);
     let reads: Vec<_> = (0..locks)
@@ -78,7 +79,8 @@ struct State {
     held: Vec<Vec<(usize, bool)>>,
 }
 
-/// All deadlocks that some interleaving ends in: the locks that are waited for. And how many states there are.
+/// All deadlocks that some interleaving ends in: the locks that are waited for. And how many states there
+/// are.
 fn deadlocks(program: &Program, locks: u8) -> (BTreeSet<BTreeSet<LockId>>, usize) {
     let begin = State {
         at: vec![0; program.len()],

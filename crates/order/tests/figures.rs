@@ -1,5 +1,7 @@
-//! 100,000 edges, in orders that are hard to keep: what it costs, in steps, which are the same on each machine.
-//! `cargo test --profile suite -p poundlock-order --test figures -- --nocapture --test-threads 1` prints seconds too.
+//! 100,000 edges, in orders that are hard to keep: what it costs, in steps, which are the same on each
+//! machine.
+//! `cargo test --profile suite -p poundlock-order --test figures -- --nocapture --test-threads 1` prints
+//! seconds too.
 
 use std::sync::Arc;
 
@@ -8,7 +10,8 @@ use poundlock_statfile::check::{ClassKey, Edge, End, Held, LockId, Mode, Serial}
 
 const EDGES: u32 = 100_000;
 
-/// An order of insertion may cost 4 * m^1.5 steps: the algorithm's bound, and its constant. (All need far less.)
+/// An order of insertion may cost 4 * m^1.5 steps: the algorithm's bound, and its constant. (All need far
+/// less.)
 fn order_bound(edges: u64) -> u64 {
     4 * edges * edges.isqrt()
 }
@@ -200,8 +203,9 @@ fn ten_thousand_philosophers() {
 
 #[test]
 fn more_paths_than_can_be_followed() {
-    // Forty layers of five locks, each before all of the next layer, and the last before one of the first: 5^39
-    // cycles. None is possible, since who comes to the last layer holds a lock that those hold, too, who leave it.
+    // Forty layers of five locks, each before all of the next layer, and the last before one of the first:
+    // 5^39 cycles. None is possible, since who comes to the last layer holds a lock that those hold, too, who
+    // leave it.
     let (layers, width, gate) = (40, 5, 1_000);
     let inner = (1..layers).flat_map(|layer| {
         let guard = (layer == layers - 1).then_some(gate);

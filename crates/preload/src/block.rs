@@ -7,12 +7,15 @@
 
 use core::ffi::{c_int, c_void};
 use core::mem;
-use core::sync::atomic::{AtomicPtr, Ordering::Release};
+use core::sync::atomic::{
+    AtomicPtr, AtomicU32,
+    Ordering::{Relaxed, Release},
+};
 
 use libc::{EAGAIN, EBUSY, EDEADLK, EINVAL, ESRCH, ETIMEDOUT, timespec};
 
-use crate::stat::{self, CallSite, Ended, LockKind, LockRef};
-use crate::{abi, mode, real};
+use crate::stat::{self, CallSite, Ended, LockKind, LockRef, Manner};
+use crate::{abi, check, mode, real};
 
 /// Where an exported function leads.
 #[repr(C)]
@@ -22,6 +25,8 @@ pub(crate) struct Way {
     /// In a process whose locks are counted.
     counted: *const c_void,
     real: &'static real::Real,
+    /// Whether such calls are counted in this process.
+    counts: fn() -> bool,
 }
 
 // SAFETY: addresses of functions.
@@ -33,7 +38,7 @@ impl Way {
         let real = self.real.address();
         let to = if real.is_null() {
             absent as *mut c_void
-        } else if mode::get().counted() {
+        } else if (self.counts)() {
             self.counted.cast_mut()
         } else {
             real
@@ -74,6 +79,7 @@ macro_rules! export_block {
                 to: AtomicPtr::new(super::first::$name as *mut _),
                 counted: super::counted::$name as *const _,
                 real: &real::$real,
+                counts: super::counts,
             };
             )*
         }
@@ -119,11 +125,21 @@ macro_rules! both {
     };
 }
 
+/// Whether such calls are counted.
+fn counts() -> bool {
+    mode::get().counted()
+}
+
+pub(crate) mod semaphores;
+
+pub(crate) use semaphores::{sem_destroy, sem_init, sem_post, sem_trywait};
+
 both! {
     sem_wait = SEM_WAIT, before_semaphore, after_semaphore, cancels;
     sem_timedwait = SEM_TIMEDWAIT, before_timed_semaphore, after_semaphore, cancels;
     sem_clockwait = SEM_CLOCKWAIT, before_clocked_semaphore, after_semaphore, cancels;
     pthread_barrier_wait = BARRIER_WAIT, before_barrier, after_barrier;
+    pthread_barrier_destroy = BARRIER_DESTROY, before_barrier_destroy, after_barrier_destroy;
     pthread_join = JOIN, before_join, after_join;
     pthread_timedjoin_np = TIMEDJOIN, before_join, after_join;
     pthread_clockjoin_np = CLOCKJOIN, before_join, after_join;
@@ -171,17 +187,14 @@ extern "C" fn before_clocked_semaphore(
 
 fn take_or_block(semaphore: usize, site: CallSite) -> c_int {
     let counted = stat::at(semaphore, LockKind::Semaphore);
-    // SAFETY: the calling thread's `errno`, as often as it is looked at.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let before = unsafe { *errno };
-    // SAFETY: the caller's semaphore.
-    if unsafe { libc::sem_trywait(core::ptr::with_exposed_provenance_mut(semaphore)) } == 0 {
-        stat::RECORDER.passed(counted);
+    if semaphores::try_now(semaphore) {
+        if check::semaphores() {
+            stat::RECORDER.semaphore_taken(counted, site, Manner::LOCK);
+        } else {
+            stat::RECORDER.passed(counted);
+        }
         return DONE;
     }
-    // SAFETY: as above.
-    unsafe { *errno = before };
     stat::RECORDER.blocks(counted, site);
     WAIT
 }
@@ -212,6 +225,33 @@ fn ends_of_threads() -> LockRef<'static> {
     static WORD: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
     LockRef { word: &WORD, address: 0, kind: LockKind::Join, writers: None }
 }
+
+/// glibc's barrier: of the threads that have come, as many have been let go as the second word says.
+#[repr(C)]
+struct Barrier {
+    come: AtomicU32,
+    let_go: AtomicU32,
+    count: AtomicU32,
+}
+
+/// glibc waits until those that have been let go have left. Those that have not been never will.
+extern "C" fn before_barrier_destroy(
+    barrier: &Barrier,
+    _: usize,
+    _: usize,
+    _: usize,
+    pc: usize,
+    sp: usize,
+) -> c_int {
+    let waiting = barrier.come.load(Relaxed).wrapping_sub(barrier.let_go.load(Relaxed));
+    if check::is_on() && (1..barrier.count.load(Relaxed)).contains(&waiting) {
+        let lock = stat::at(core::ptr::from_ref(barrier).addr(), LockKind::Barrier);
+        stat::RECORDER.destroyed_while_waited_for(lock, CallSite { pc, sp });
+    }
+    WAIT
+}
+
+extern "C" fn after_barrier_destroy(_: c_int) {}
 
 extern "C" fn before_join(thread: usize, _: usize, _: usize, _: usize, pc: usize, sp: usize) -> c_int {
     stat::RECORDER.joins(ends_of_threads(), thread, CallSite { pc, sp });

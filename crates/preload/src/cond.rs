@@ -28,12 +28,13 @@ use libc::{EINVAL, EPERM, ETIMEDOUT, clockid_t, pthread_condattr_t, pthread_t, t
 use poundlock_core::condvar::{Guarding, Outcome, Requeued, Target};
 use poundlock_core::platform::{Clock, Deadline};
 use poundlock_linux::{Linux, registry};
+use poundlock_statfile::check::Wrong;
 
 use crate::entry::{CANCEL, export, export_wait, with_call_site};
 use crate::mode;
 use crate::object::{Cond, Kind, Mutex};
 use crate::stat::{self, CallSite, Ended, LockKind, LockRef, Manner, Wake};
-use crate::{abi, block, real};
+use crate::{abi, block, check, real};
 
 export_wait! {
     /// Waits for a signal.
@@ -89,6 +90,22 @@ pub(crate) extern "C" fn init_default(cond: &Cond, address: usize, stack: usize)
     init(cond, None, address, stack)
 }
 
+/// Under check: says so if it was destroyed or is none. Then it is one from here on.
+#[cold]
+#[inline(never)]
+fn look_at(cond: &Cond, site: CallSite) {
+    let address = ptr::from_ref(cond).addr();
+    let (wrong, lock) = if let Some(word) = cond.buried() {
+        (Wrong::Destroyed, LockRef { word, address, kind: LockKind::Condition, writers: None })
+    } else if cond.is_none() {
+        (Wrong::Uninitialised, counted(cond))
+    } else {
+        return;
+    };
+    stat::RECORDER.refused(lock, site, Some(wrong), false);
+    cond.clear();
+}
+
 /// For the statistics.
 fn counted(cond: &Cond) -> LockRef<'static> {
     stat::at(ptr::from_ref(cond).addr(), LockKind::Condition)
@@ -96,8 +113,21 @@ fn counted(cond: &Cond) -> LockRef<'static> {
 
 pub(crate) extern "C" fn destroy(cond: &Cond, pc: usize, sp: usize) -> c_int {
     if mode::get().counted() {
-        stat::destroyed_at(ptr::from_ref(cond).addr(), LockKind::Condition, CallSite { pc, sp });
+        let site = CallSite { pc, sp };
+        if check::is_on() {
+            look_at(cond, site);
+        }
+        let word = stat::destroyed_at(ptr::from_ref(cond).addr(), LockKind::Condition, site);
+        if check::is_on() {
+            let result = destroy_in_place(cond);
+            cond.bury(word);
+            return result;
+        }
     }
+    destroy_in_place(cond)
+}
+
+fn destroy_in_place(cond: &Cond) -> c_int {
     if mode::get().glibc() || !cond.is_ours() {
         // SAFETY: the caller's condition variable.
         return unsafe { real::pthread_cond_destroy(cond) };
@@ -124,7 +154,11 @@ macro_rules! export_signals {
 
         pub(crate) extern "C" fn $body(cond: &Cond, pc: usize, sp: usize) -> c_int {
             if mode::get().counted() {
-                stat::RECORDER.wakes(counted(cond), $whom, CallSite { pc, sp });
+                let site = CallSite { pc, sp };
+                if check::is_on() {
+                    look_at(cond, site);
+                }
+                stat::RECORDER.wakes(counted(cond), $whom, site);
             }
             $ours(cond)
         }
@@ -203,6 +237,9 @@ fn prepare(
     site: CallSite,
 ) -> *mut c_void {
     let mode = mode::get();
+    if check::is_on() {
+        look_at(cond, site);
+    }
     if mutex.is_ours() {
         if !clock || time.is_some_and(abi::is_invalid) {
             return refused::<EINVAL> as *mut c_void;

@@ -39,7 +39,9 @@ mod cond;
 mod entry;
 mod environment;
 mod handlers;
+mod interrupted;
 mod loader;
+mod memory;
 mod mode;
 mod mutex;
 mod object;
@@ -61,6 +63,8 @@ extern "C" fn start() {
     mode::get();
     real::find_all();
     block::start();
+    block::semaphores::start();
+    memory::start();
     syscall::start();
     poundlock_linux::init();
     semarray::start();
@@ -83,6 +87,7 @@ extern "C" fn has_forked() {
 
 /// In a forked child, before the program's own handlers for the child if ours was registered first.
 extern "C" fn forked() {
+    interrupted::forked();
     if mode::get().counted() {
         stat::RECORDER.fork_child();
     }

@@ -280,6 +280,10 @@ pub(crate) extern "C" fn destroy(object: &Mutex, address: usize, stack: usize) -
     let site = CallSite { pc: address, sp: stack };
     let mode = mode::get();
     let foreign = (object.kind() == Kind::Foreign).then(|| object.foreign_kind());
+    if check::is_on() && !look_at(object, site) && foreign.is_none() {
+        // So that it has a place in the table if nobody has used it: then its end is seen.
+        stat::RECORDER.meets(object.counted(mode.glibc()));
+    }
     let result = if object.is_ours() {
         // As glibc, which counts its holder and the waiters on condition variables with it as users.
         if object.is_locked() || object.waiters.load(Relaxed) != 0 {
@@ -296,7 +300,9 @@ pub(crate) extern "C" fn destroy(object: &Mutex, address: usize, stack: usize) -
     };
     if mode.counted() && result == 0 {
         match foreign {
-            Some(kind) => stat::destroyed_at(core::ptr::from_ref(object).addr(), kind, site),
+            Some(kind) => {
+                stat::destroyed_at(core::ptr::from_ref(object).addr(), kind, site);
+            }
             None => stat::RECORDER.destroyed(object.counted(mode.glibc()), site),
         }
     }
@@ -399,6 +405,9 @@ extern "C" fn lock_other(object: &Mutex, address: usize, stack: usize) -> c_int 
 
 #[inline(never)]
 extern "C" fn count_acquired(object: &Mutex, address: usize, stack: usize) -> c_int {
+    if object.wrong(false).is_some() {
+        look_at(object, CallSite { pc: address, sp: stack });
+    }
     stat::RECORDER.acquired(object.counted(false), CallSite { pc: address, sp: stack }, Manner::LOCK);
     black_box(0)
 }
@@ -419,6 +428,9 @@ extern "C" fn lock_whatever(object: &Mutex, address: usize, stack: usize) -> c_i
             let place = stat::RECORDER.place(counted);
             // SAFETY: the caller's mutex.
             if unsafe { real::pthread_mutex_trylock(object) } == 0 {
+                if check::is_on() {
+                    look_at(object, site);
+                }
                 if !stat::RECORDER.acquired_at(place, counted, address) {
                     stat::RECORDER.acquired(counted, site, Manner::LOCK);
                 }
@@ -498,11 +510,26 @@ extern "C" fn init(
     0
 }
 
+/// Under check: says so if it is none. Whether its kind is none that the calls would take for one of ours.
+#[cold]
+#[inline(never)]
+fn look_at(object: &Mutex, site: CallSite) -> bool {
+    let glibc = mode::get().glibc();
+    let wrong = object.wrong(glibc);
+    if wrong.is_some() {
+        stat::RECORDER.refused(object.counted(glibc), site, wrong, false);
+    }
+    wrong.is_some() && object.kind() == Kind::Foreign
+}
+
 /// Any kind of mutex, in any mode.
 #[cold]
 #[inline(never)]
 pub(crate) fn lock_checked(object: &Mutex, patience: Patience, site: CallSite) -> c_int {
     let mode = mode::get();
+    if check::is_on() && look_at(object, site) {
+        return glibc_lock(object, patience);
+    }
     let kind = object.kind();
     let manner = Manner { allows: object.allows_relock(), ..Manner::LOCK };
     if kind == Kind::Foreign {
@@ -654,8 +681,9 @@ pub(crate) fn unlock_checked(object: &Mutex, site: CallSite) -> c_int {
         return 0;
     }
     let mode = mode::get();
+    let none = check::is_on() && look_at(object, site);
     if object.kind() == Kind::Foreign {
-        if mode.counted() && !block::is_ours(site.pc) && object.is_outermost_foreign() {
+        if !none && mode.counted() && !block::is_ours(site.pc) && object.is_outermost_foreign() {
             stat::RECORDER.released(object.counted_foreign(), site);
         }
         // SAFETY: the caller's mutex.

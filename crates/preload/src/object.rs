@@ -20,6 +20,7 @@ use poundlock_core::platform::Deadline;
 use poundlock_core::poundlock::RawPoundlock;
 use poundlock_linux::{Linux, registry};
 use poundlock_statfile::LockKind;
+use poundlock_statfile::check::Wrong;
 use poundlock_statfile::writer::LockRef;
 
 use crate::mode::{self, Chosen, Sort};
@@ -242,6 +243,30 @@ impl Mutex {
         self.kind.store(DESTROYED, Relaxed);
     }
 
+    /// What is wrong with its bytes, if they are none that a mutex has, ours or glibc's.
+    pub(crate) fn wrong(&self, glibc: bool) -> Option<Wrong> {
+        /// glibc's bit for mutexes that processes share.
+        const SHARED: u32 = 0x80;
+        /// Above these bits a mutex that is protected by a priority has that.
+        const CEILING: u32 = 0xfff8_0000;
+        let kind = self.kind.load(Relaxed);
+        if kind == DESTROYED {
+            return Some(Wrong::Destroyed);
+        }
+        let ceiling = if kind & PROTECTS != 0 { CEILING } else { 0 };
+        let odd = if kind & !(ADAPTIVE | ROBUST | INHERITS | PROTECTS | SHARED | ELISION | ceiling) != 0 {
+            true
+        } else if self.kind() != Kind::Plain {
+            false
+        } else if glibc {
+            // A lock word, and a depth, which it does not use.
+            self.words()[0].load(Relaxed) > 2 || self.words()[1].load(Relaxed) != 0
+        } else {
+            self.owner.load(Relaxed) != 0 || self.depth.load(Relaxed) != 0
+        };
+        odd.then_some(Wrong::Uninitialised)
+    }
+
     /// As [`Mutex::is_locked`], of one that is glibc's, and not foreign.
     pub(crate) fn is_glibc_locked(&self) -> bool {
         self.words()[0].load(Relaxed) != 0
@@ -334,6 +359,9 @@ const _: () = {
 
 /// In the mark of ours. glibc counts signals in that word, two a signal, and resets it.
 const OURS: u32 = 0x504c_4b00;
+/// The mark of one that was destroyed, under check, whosever it was. Then the first word has its word in the
+/// statistics.
+const BURIED: u32 = 0x504c_4bd0;
 /// In the mark of ours: the clock of timed waits is the monotonic one.
 const MONOTONIC: u32 = 1;
 
@@ -347,6 +375,27 @@ impl Cond {
 
     pub(crate) fn is_unused(&self) -> bool {
         self.words().iter().all(|word| word.load(Relaxed) == 0)
+    }
+
+    /// It was destroyed, and this was its word in the statistics.
+    pub(crate) fn bury(&self, word: u32) {
+        self.clear();
+        self.words()[0].store(word, Relaxed);
+        self.mark.store(BURIED, Relaxed);
+    }
+
+    /// Its word in the statistics, if it was destroyed and is not another one by now.
+    pub(crate) fn buried(&self) -> Option<&AtomicU32> {
+        (self.mark.load(Relaxed) == BURIED).then(|| &self.words()[0])
+    }
+
+    /// Whether its bytes are none that a condition variable has, ours or glibc's: in the latter the words from
+    /// the fifth to the eighth count waiters and signals, in any version. Those that gave up are taken from a
+    /// count before they are added to it.
+    pub(crate) fn is_none(&self) -> bool {
+        const MOST: u32 = 1 << 26;
+        let count = MOST..MOST.wrapping_neg();
+        !self.is_ours() && self.words()[4..8].iter().any(|word| count.contains(&word.load(Relaxed)))
     }
 
     /// Whether its timed waits use the monotonic clock; ours only.

@@ -118,7 +118,12 @@ addresses! {
     SEM_WAIT = sem_wait;
     SEM_TIMEDWAIT = sem_timedwait;
     SEM_CLOCKWAIT = sem_clockwait;
+    SEM_INIT = sem_init;
+    SEM_DESTROY = sem_destroy;
+    SEM_TRYWAIT = sem_trywait;
+    SEM_POST = sem_post;
     BARRIER_WAIT = pthread_barrier_wait;
+    BARRIER_DESTROY = pthread_barrier_destroy;
     JOIN = pthread_join;
     TIMEDJOIN = pthread_timedjoin_np;
     CLOCKJOIN = pthread_clockjoin_np;
@@ -134,6 +139,7 @@ addresses! {
     SIGACTION = sigaction;
     SIGNAL = signal;
     SIGSET = sigset;
+    SYSV_SIGNAL = sysv_signal;
     SIGINTERRUPT = siginterrupt;
 }
 

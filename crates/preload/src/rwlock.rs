@@ -9,6 +9,7 @@ use core::ffi::c_int;
 use libc::{EBUSY, EDEADLK, EINVAL, ETIMEDOUT, clockid_t, pthread_rwlockattr_t, timespec};
 use poundlock_core::platform::Deadline;
 use poundlock_names::RwLocks;
+use poundlock_statfile::check::Wrong;
 
 use crate::entry::{alias, export, with_call_site};
 use crate::rwlock_object::{RwLock, Side};
@@ -53,6 +54,9 @@ extern "C" fn unlock_other(object: &RwLock, pc: usize, sp: usize) -> c_int {
     let ours = object.is_ours();
     if mode::get().counted() {
         let site = CallSite { pc, sp };
+        if check::is_on() {
+            look_at(object, site);
+        }
         if check::is_on() && !object.is_locked(ours) {
             stat::RECORDER.released_free(object.counted(Side::Write), site);
             return 0;
@@ -74,6 +78,10 @@ extern "C" fn unlock_other(object: &RwLock, pc: usize, sp: usize) -> c_int {
 extern "C" fn destroy(object: &RwLock, pc: usize, sp: usize) -> c_int {
     if mode::get().counted() {
         let site = CallSite { pc, sp };
+        if check::is_on() && object.is_private() {
+            look_at(object, site);
+            stat::RECORDER.meets(object.counted(Side::Write));
+        }
         if object.is_private() {
             stat::RECORDER.destroyed(object.counted(Side::Read), site);
             stat::RECORDER.destroyed(object.counted(Side::Write), site);
@@ -134,6 +142,9 @@ macro_rules! bodies {
 
         #[inline(never)]
         fn $other(object: &RwLock, pc: usize, sp: usize) -> c_int {
+            if check::is_on() && object.is_none() {
+                look_at(object, CallSite { pc, sp });
+            }
             if mode::get().counted() && object.is_private() && take_counted(object, Side::$side) {
                 let site = CallSite { pc, sp };
                 stat::RECORDER.acquired(object.counted(Side::$side), site, object.manner(Side::$side));
@@ -191,8 +202,22 @@ fn acquire_any(object: &RwLock, side: Side, patience: Patience, site: CallSite) 
     acquire(object, side, patience)
 }
 
+/// Under check: says so if it is none.
+#[cold]
+#[inline(never)]
+fn look_at(object: &RwLock, site: CallSite) {
+    if object.is_none() {
+        // Not by one of the sorts that its bytes say: it is none.
+        let writers = object.counted_private(Side::Write);
+        stat::RECORDER.refused(writers, site, Some(Wrong::Uninitialised), false);
+    }
+}
+
 #[inline(never)]
 fn acquire_counted(object: &RwLock, side: Side, patience: Patience, site: CallSite) -> c_int {
+    if check::is_on() {
+        look_at(object, site);
+    }
     let manner = object.manner(side);
     stat::acquire(
         object.counted(side),

@@ -28,13 +28,13 @@ pub(crate) struct RwLock {
     /// The identity of the thread that holds it as the writer, else 0. Written by that thread only. Others
     /// read it to learn that they are not the writer; any value but their own tells them.
     writer: AtomicU32,
-    _unused: AtomicU32,
+    unused: AtomicU32,
     /// Counted programs: the lock's slots in the statistics, for its readers and for its writers. glibc
     /// leaves these bytes alone.
     stat: [AtomicU32; 2],
     /// glibc's kind.
     kind: AtomicU32,
-    _padding: AtomicU32,
+    padding: AtomicU32,
 }
 
 // SAFETY: see its fields.
@@ -176,6 +176,15 @@ impl RwLock {
         if writes { Side::Write } else { Side::Read }
     }
 
+    /// Whether its bytes are none that a readers-writer lock has, ours or glibc's.
+    pub(crate) fn is_none(&self) -> bool {
+        const KINDS: u32 = 3;
+        self.kind.load(Relaxed) >= KINDS
+            || self.word(SHARED) > 1
+            || self.unused.load(Relaxed) != 0
+            || self.padding.load(Relaxed) != 0
+    }
+
     /// Whether anybody holds it; ours or glibc's.
     pub(crate) fn is_locked(&self, ours: bool) -> bool {
         if ours {
@@ -208,6 +217,12 @@ impl RwLock {
                 Side::Write => writers,
             };
         }
+        self.counted_private(side)
+    }
+
+    /// As above, of one that is private, or none.
+    pub(crate) fn counted_private(&self, side: Side) -> LockRef<'_> {
+        let address = core::ptr::from_ref(self).addr();
         let [readers, writers] = &self.stat;
         match side {
             Side::Read => {

@@ -77,9 +77,38 @@ pub(crate) fn leads_here(after: Option<*const c_void>, name: &CStr, version: &CS
             return true;
         }
         // The caller is not before us, so we do not come after it. SAFETY: as above.
-        if object.is_null() || unsafe { defines(&*object, name, version) } {
+        if object.is_null() || unsafe { find(&*object, name, Some(version)).is_some() } {
             return false;
         }
+    }
+}
+
+/// The next function of that name behind this library, with what stands for the object that has it. As
+/// `dlsym(RTLD_NEXT, ...)`, for functions of which there is one version; but it never allocates, so it may be
+/// asked within an allocator. What was opened later is behind glibc in the list, which has them all.
+pub(crate) fn next(name: &CStr) -> Option<(*mut c_void, *const c_void)> {
+    /// In `Symbol::info`'s lower half: a function that chooses one.
+    const INDIRECT: u8 = 10;
+    let mut object = object_at(next as *const c_void)?;
+    loop {
+        // SAFETY: objects of the list, of which none before glibc is ever unloaded.
+        object = unsafe { (*object).next };
+        if object.is_null() {
+            return None;
+        }
+        // SAFETY: as above.
+        let Some(symbol) = (unsafe { find(&*object, name, None) }) else { continue };
+        // SAFETY: as above.
+        let function = unsafe { (*object).base }.wrapping_add(symbol.value as usize);
+        let function = ptr::with_exposed_provenance_mut(function);
+        if symbol.info & 0xf != INDIRECT {
+            return Some((function, object.cast()));
+        }
+        // SAFETY: what such a symbol names returns the function. (On aarch64 it is told about the processor, if
+        // it asks; no allocator does.)
+        let chosen =
+            unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> *mut c_void>(function) }();
+        return Some((chosen, object.cast()));
     }
 }
 
@@ -100,11 +129,11 @@ fn object_at(address: *const c_void) -> Option<*const Object> {
     (known && !found.is_null()).then_some(found.cast_const().cast())
 }
 
-/// Whether an object has this version of a symbol, as glibc judges it.
+/// An object's symbol of this name, and of this version, as glibc judges it, if one is asked for.
 ///
 /// # Safety
 /// The object is one of the dynamic linker's, and loaded.
-unsafe fn defines(object: &Object, name: &CStr, version: &CStr) -> bool {
+unsafe fn find(object: &Object, name: &CStr, version: Option<&CStr>) -> Option<&'static Symbol> {
     let entry = |tag| {
         let mut at = object.dynamic;
         // SAFETY: an object's dynamic section is an array that ends in a tag of 0.
@@ -122,7 +151,7 @@ unsafe fn defines(object: &Object, name: &CStr, version: &CStr) -> bool {
     // Without dynamic symbols there is nothing to find.
     let (symbols, strings) = (entry(DT_SYMTAB) as *const Symbol, entry(DT_STRTAB) as *const c_char);
     if symbols.is_null() || strings.is_null() {
-        return false;
+        return None;
     }
     let (versions, definitions) = (entry(DT_VERSYM) as *const u16, entry(DT_VERDEF) as *const Definition);
     let is_it = |index: u32| {
@@ -137,16 +166,19 @@ unsafe fn defines(object: &Object, name: &CStr, version: &CStr) -> bool {
                 && BINDINGS.contains(&(symbol.info >> 4))
                 && CStr::from_ptr(strings.add(symbol.name as usize)) == name
                 && (versions.is_null()
-                    || has_version(definitions, *versions.add(index as usize) & 0x7fff, strings, version))
+                    || version.is_none_or(|version| {
+                        has_version(definitions, *versions.add(index as usize) & 0x7fff, strings, version)
+                    }))
         }
     };
     // SAFETY: the object's tables, where it has them.
     unsafe {
-        match (entry(DT_GNU_HASH) as *const u32, entry(DT_HASH) as *const u32) {
-            (table, _) if !table.is_null() => any_by_gnu_hash(table, name, is_it),
-            (_, table) if !table.is_null() => any_by_hash(table, name, is_it),
-            _ => false,
-        }
+        let index = match (entry(DT_GNU_HASH) as *const u32, entry(DT_HASH) as *const u32) {
+            (table, _) if !table.is_null() => by_gnu_hash(table, name, is_it),
+            (_, table) if !table.is_null() => by_hash(table, name, is_it),
+            _ => None,
+        };
+        index.map(|index| &*symbols.add(index as usize))
     }
 }
 
@@ -175,11 +207,11 @@ unsafe fn has_version(
     false
 }
 
-/// Whether `is_it` is true of a symbol with the hash of `name`.
+/// The symbol with the hash of `name` of which `is_it` is true.
 ///
 /// # Safety
 /// `table` is an object's `DT_GNU_HASH`.
-unsafe fn any_by_gnu_hash(table: *const u32, name: &CStr, is_it: impl Fn(u32) -> bool) -> bool {
+unsafe fn by_gnu_hash(table: *const u32, name: &CStr, is_it: impl Fn(u32) -> bool) -> Option<u32> {
     let hash =
         name.to_bytes().iter().fold(5381u32, |hash, &byte| hash.wrapping_mul(33).wrapping_add(byte.into()));
     // SAFETY: four words, a filter of 64-bit words, the buckets, and for each symbol from `first` on its
@@ -192,19 +224,19 @@ unsafe fn any_by_gnu_hash(table: *const u32, name: &CStr, is_it: impl Fn(u32) ->
         while index >= first && index != 0 {
             let other = *chain.add((index - first) as usize);
             if other | 1 == hash | 1 && is_it(index) {
-                return true;
+                return Some(index);
             }
             index = if other & 1 == 1 { 0 } else { index + 1 };
         }
     }
-    false
+    None
 }
 
-/// As [`any_by_gnu_hash`], of a `DT_HASH`.
+/// As [`by_gnu_hash`], of a `DT_HASH`.
 ///
 /// # Safety
 /// `table` is one.
-unsafe fn any_by_hash(table: *const u32, name: &CStr, is_it: impl Fn(u32) -> bool) -> bool {
+unsafe fn by_hash(table: *const u32, name: &CStr, is_it: impl Fn(u32) -> bool) -> Option<u32> {
     let hash = name.to_bytes().iter().fold(0u32, |hash, &byte| {
         let next = (hash << 4).wrapping_add(byte.into());
         let top = next & 0xf000_0000;
@@ -218,10 +250,10 @@ unsafe fn any_by_hash(table: *const u32, name: &CStr, is_it: impl Fn(u32) -> boo
         let mut index = if buckets == 0 { 0 } else { *bucket.add((hash % buckets) as usize) };
         while index != 0 {
             if is_it(index) {
-                return true;
+                return Some(index);
             }
             index = *chain.add(index as usize);
         }
     }
-    false
+    None
 }

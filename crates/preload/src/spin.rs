@@ -20,10 +20,12 @@
 use core::ffi::c_int;
 use core::hint::black_box;
 use core::ptr;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use libc::{EBUSY, pthread_spinlock_t};
 use poundlock_core::qspin::{RawSpin, Small};
 use poundlock_linux::Linux;
+use poundlock_statfile::check::Wrong;
 
 use crate::entry::{export, with_call_site};
 use crate::mode::{self, Chosen};
@@ -34,6 +36,10 @@ use crate::{check, real};
 const OURS: u32 = 1 << 15;
 /// In ours: the program's locks are counted. Another of those bits.
 const COUNTED: u32 = 1 << 10;
+
+/// The word of one that was destroyed, under check: none of ours, and none of glibc's with as many attempts
+/// under way as there can be threads.
+const BURIED: u32 = 0xffff_0000 | COUNTED;
 
 /// A `pthread_spinlock_t`.
 pub(crate) type Spin = RawSpin<Linux, Small, OURS>;
@@ -55,6 +61,7 @@ const fn is_ours(word: u32) -> bool {
 const _: () = {
     // glibc's: free, held, and with as many attempts under way as it can have threads.
     assert!(!is_ours(1) && !is_ours(0) && !is_ours(u32::MAX) && !is_ours(0xffff_0000));
+    assert!(!is_ours(BURIED) && BURIED & (OURS | 0xff) == 0);
     assert!(is_ours(OURS) && is_ours(OURS | 1) && is_ours(OURS | COUNTED));
 };
 
@@ -85,9 +92,17 @@ extern "C" fn init(lock: &Spin, shared: c_int, address: usize, stack: usize) -> 
 
 extern "C" fn destroy(lock: &Spin, pc: usize, sp: usize) -> c_int {
     if mode::get().counted() {
-        stat::destroyed_at(ptr::from_ref(lock).addr(), LockKind::Spinlock, CallSite { pc, sp });
+        let site = CallSite { pc, sp };
+        if check::is_on() {
+            dig_up(lock, site);
+        }
+        stat::destroyed_at(ptr::from_ref(lock).addr(), LockKind::Spinlock, site);
     }
     if is_ours(lock.word()) {
+        if check::is_on() {
+            // SAFETY: the caller's spinlock, which is a word of this type.
+            unsafe { (*ptr::from_ref(lock).cast::<AtomicU32>()).store(BURIED, Relaxed) };
+        }
         return 0;
     }
     // SAFETY: the caller's spinlock.
@@ -167,12 +182,25 @@ fn at_once(lock: &Spin) -> Option<LockRef<'static>> {
     stat::at_once(ptr::from_ref(lock).addr(), LockKind::Spinlock)
 }
 
+/// Under check: one that was destroyed is used. That is said, and it is one again.
+#[cold]
+#[inline(never)]
+fn dig_up(lock: &Spin, site: CallSite) {
+    if lock.word() == BURIED {
+        stat::RECORDER.refused(for_statistics(lock), site, Some(Wrong::Destroyed), false);
+        as_counted(lock).init();
+    }
+}
+
 /// One of glibc's, or one that is counted.
 #[cold]
 #[inline(never)]
 fn lock_counted(lock: &Spin, site: CallSite) -> c_int {
     if !mode::get().counted() {
         return acquire(lock);
+    }
+    if check::is_on() {
+        dig_up(lock, site);
     }
     let counted = for_statistics(lock);
     let result = try_acquire(lock);
@@ -235,6 +263,9 @@ extern "C" fn try_lock_other(lock: &Spin, pc: usize, sp: usize) -> c_int {
     if is_ours(word) && word & COUNTED == 0 {
         return if lock.try_lock::<Chosen>() { 0 } else { EBUSY };
     }
+    if check::is_on() {
+        dig_up(lock, CallSite { pc, sp });
+    }
     let result = try_acquire(lock);
     if result == 0 && mode::get().counted() {
         stat::RECORDER.acquired(for_statistics(lock), CallSite { pc, sp }, Manner::TRY);
@@ -267,6 +298,9 @@ extern "C" fn unlock_again(lock: &Spin) -> c_int {
 
 #[inline(never)]
 extern "C" fn unlock_whatever(lock: &Spin, pc: usize, sp: usize) -> c_int {
+    if check::is_on() {
+        dig_up(lock, CallSite { pc, sp });
+    }
     let word = lock.word();
     if is_ours(word) && word & COUNTED == 0 {
         lock.unlock::<Chosen>();

@@ -144,6 +144,15 @@ pub struct Misuse {
     pub number: u64,
 }
 
+/// In [`Misuse::number`] of a [`Wrong::Handler`]: the interrupted thread holds that very lock, so the handler
+/// waits for ever. The other stack is where it was taken.
+pub const DIRECT: u64 = 1 << 8;
+/// The same: the thread is the one that can be interrupted. The other stack is that of the handler; else it is
+/// the other way round.
+pub const OUTSIDE: u64 = 1 << 9;
+/// In [`Misuse::number`]: the bits that are a signal's number.
+pub const SIGNAL: u64 = 0xff;
+
 /// What can be wrong that a process sees itself. The numbers are those in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -166,17 +175,18 @@ pub enum Wrong {
     Uninitialised = 8,
     /// Used after its destruction.
     Destroyed = 9,
-    /// Used, and a copy of one that was locked.
+    /// Used, and a copy of one that was locked: `number` is the word of that one.
     Copied = 10,
     /// Held by a thread that ended.
     ExitHeld = 11,
     /// Taken in a forked child, where a thread held it that is not there.
     ForkHeld = 12,
-    /// A second mutex with one condition variable at one time.
+    /// A second mutex with one condition variable at one time. `number` is the word of the first one.
     TwoMutexes = 13,
-    /// A signal by a thread that has never had the mutex.
+    /// A signal by a thread that has never had the mutex, of which `number` is the word.
     LoneSignal = 14,
-    /// Taken in a signal handler, and held by a thread that can be interrupted by it. `number` is the signal.
+    /// Taken in a signal handler, and held by a thread that can be interrupted by it. `number` is the signal,
+    /// with [`DIRECT`] or [`OUTSIDE`].
     Handler = 15,
     /// Read again by a reader whom a waiting writer can keep out.
     Reread = 16,

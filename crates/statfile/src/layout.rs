@@ -810,8 +810,18 @@ pub struct Checked {
     pub wait_join: AtomicU64,
     /// The present thread, as a `pthread_t`.
     pub thread: AtomicU64,
-    /// For what is found about signal handlers.
-    pub signals: [AtomicU64; 8],
+    /// How many of the held locks have [`ON_STACK`].
+    pub on_stack: AtomicU32,
+    /// Of the wait for a condition variable that the record shows: the word of the mutex,
+    pub wait_with: AtomicU32,
+    /// and how often others had been woken when it began.
+    pub wait_woken: AtomicU32,
+    _misuse: u32,
+    /// A hash of the locks that the thread has had, where that is asked for.
+    pub had: [AtomicU64; 4],
+    /// The address of the lock of which was last told that it is none.
+    pub told: AtomicU64,
+    _room: AtomicU64,
     /// The list of held locks, as long as it is short.
     pub held: [Held; SHORT_LIST],
 }
@@ -858,6 +868,8 @@ impl Held {
 
 /// In [`Held::how`]: it was taken by a try.
 pub const TRIED: u32 = 1 << 8;
+/// In [`Held::how`]: it lies in a frame of the thread's own stack, as far as the stack pointer tells.
+pub const ON_STACK: u32 = 1 << 9;
 /// In [`Held::how`]: one more hold of the same lock by the same thread.
 pub const DEPTH: u32 = 1 << 16;
 
@@ -888,6 +900,8 @@ pub const IN_EDGE: u64 = 1 << 16;
 pub const SIGNALLED_HOLDING: u64 = 1 << 17;
 /// or by one that held none.
 pub const SIGNALLED_FREELY: u64 = 1 << 18;
+/// One of [`FLAGS`], of a semaphore: it is used as a lock, as far as is known.
+pub const IS_LOCK: u64 = 1 << 19;
 /// In [`CheckSlot::holder`]: readers hold it, as many as the other bits say.
 pub const READERS: u32 = 1 << 31;
 

@@ -52,6 +52,21 @@ impl Recorder {
         }
     }
 
+    /// Tells the graph of all signals of a trace.
+    #[allow(dead_code)]
+    pub(crate) fn tell_signals(&mut self, trace: &Trace) {
+        let mut held: HashMap<Serial, Vec<Held>> = HashMap::new();
+        for &(thread, op) in trace {
+            let own = held.entry(thread).or_default();
+            match op {
+                Op::Take { lock, mode, .. } => own.push(Held { lock, mode }),
+                Op::Release(lock) => own.retain(|held| held.lock != lock),
+                Op::Signal(lock) => self.order.signalled(lock, own),
+                Op::Make(..) | Op::Destroy(_) | Op::Wait(_) => {}
+            }
+        }
+    }
+
     fn step(&mut self, moment: u64, thread: Serial, op: Op) {
         let held = self.held.entry(thread).or_default().clone();
         let holds: Vec<Held> = held.iter().map(|(held, _)| *held).collect();

@@ -7,6 +7,7 @@ macro_rules! go_on {
     (1, $body:path) => { $crate::arch::go_on! { @ "x1", "x2", $body } };
     (2, $body:path) => { $crate::arch::go_on! { @ "x2", "x3", $body } };
     (3, $body:path) => { $crate::arch::go_on! { @ "x3", "x4", $body } };
+    (5, $body:path) => { $crate::arch::go_on! { @ "x5", "x6", $body } };
     (@ $ret:literal, $sp:literal, $body:path) => {
         ::core::arch::naked_asm!(
             ".cfi_startproc",
@@ -130,13 +131,15 @@ macro_rules! find_and_jump_by {
     ($word:path, $find:path) => {
         ::core::arch::naked_asm!(
             ".cfi_startproc",
-            $crate::arch::frame!(48),
+            $crate::arch::frame!(64),
             $crate::arch::save!(),
+            "str x4, [sp, #48]",
             "adrp x0, {word}",
             "add x0, x0, :lo12:{word}",
             "bl {find}",
             $crate::arch::load!(),
-            $crate::arch::unframe!(48),
+            "ldr x4, [sp, #48]",
+            $crate::arch::unframe!(64),
             "adrp x16, {word}",
             "add x16, x16, :lo12:{word}",
             "ldar x16, [x16]",
@@ -327,7 +330,51 @@ macro_rules! system_call {
     };
 }
 
+macro_rules! wrap_handler {
+    ($enter:path, $leave:path) => {
+        ::core::arch::naked_asm!(
+            ".cfi_startproc",
+            $crate::arch::frame!(64),
+            "stp x0, x1, [sp, #16]",
+            "str x2, [sp, #32]",
+            "add x3, sp, #64",
+            "add x4, sp, #48",
+            "bl {enter}",
+            "mov x16, x0",
+            "ldp x0, x1, [sp, #16]",
+            "ldr x2, [sp, #32]",
+            "blr x16",
+            "add x0, sp, #64",
+            "bl {leave}",
+            $crate::arch::unframe!(64),
+            "ret",
+            ".cfi_endproc",
+            enter = sym $enter,
+            leave = sym $leave,
+        )
+    };
+}
+
+macro_rules! thread_block {
+    ($symbol:literal) => {{
+        let block: *const u8;
+        // SAFETY: reads the offset from the GOT and the thread pointer; touches neither stack nor flags.
+        unsafe {
+            ::core::arch::asm!(
+                concat!("adrp {offset}, :gottprel:", $symbol),
+                concat!("ldr {offset}, [{offset}, :gottprel_lo12:", $symbol, "]"),
+                "mrs {block}, tpidr_el0",
+                "add {block}, {block}, {offset}",
+                offset = out(reg) _,
+                block = out(reg) block,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        block
+    }};
+}
+
 pub(crate) use {
     cancellable_wait, counted_block, counted_call, find_and_jump_by, found, frame, go_on, jump_by, load,
-    look_up, open, save, system_call, unframe,
+    look_up, open, save, system_call, thread_block, unframe, wrap_handler,
 };

@@ -7,10 +7,12 @@
 //! | `go_on!(N, body)` | jumps to `body` with C's `N` arguments, the return address, the caller's stack pointer |
 //! | `cancellable_wait!` | see [`crate::entry`] |
 //! | `jump_by!(word)` | jumps to the function whose address is in the static |
-//! | `find_and_jump_by!(word, find)` | as that, after `find(&word)` |
+//! | `find_and_jump_by!(word, find)` | as that, after `find(&word)`, with up to five arguments |
 //! | `counted_block!` | see [`crate::block`] |
 //! | `open!`, `look_up!` | see [`crate::loader`] |
 //! | `counted_call!`, `system_call!` | see [`crate::syscall`] |
+//! | `wrap_handler!(enter, leave)` | see [`crate::interrupted`] |
+//! | `thread_block!(symbol)` | the address of the calling thread's copy of a thread-local symbol |
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

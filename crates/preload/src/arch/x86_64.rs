@@ -4,6 +4,22 @@ macro_rules! go_on {
     (1, $body:path) => { $crate::arch::go_on! { @ "rsi", "rdx", $body } };
     (2, $body:path) => { $crate::arch::go_on! { @ "rdx", "rcx", $body } };
     (3, $body:path) => { $crate::arch::go_on! { @ "rcx", "r8", $body } };
+    // The stack pointer is a seventh argument.
+    (5, $body:path) => {
+        ::core::arch::naked_asm!(
+            ".cfi_startproc",
+            "mov r9, qword ptr [rsp]",
+            "lea rax, [rsp + 8]",
+            "push rax",
+            ".cfi_adjust_cfa_offset 8",
+            "call {body}",
+            "add rsp, 8",
+            ".cfi_adjust_cfa_offset -8",
+            "ret",
+            ".cfi_endproc",
+            body = sym $body,
+        )
+    };
     (@ $ret:literal, $sp:literal, $body:path) => {
         ::core::arch::naked_asm!(
             ".cfi_startproc",
@@ -112,9 +128,11 @@ macro_rules! find_and_jump_by {
         ::core::arch::naked_asm!(
             ".cfi_startproc",
             $crate::arch::save!(),
+            "mov qword ptr [rsp + 32], r8",
             "lea rdi, [rip + {word}]",
             "call {find}",
             $crate::arch::load!(),
+            "mov r8, qword ptr [rsp + 32]",
             $crate::arch::unsave!(),
             "jmp qword ptr [rip + {word}]",
             ".cfi_endproc",
@@ -320,7 +338,51 @@ macro_rules! system_call {
     };
 }
 
+macro_rules! wrap_handler {
+    ($enter:path, $leave:path) => {
+        ::core::arch::naked_asm!(
+            ".cfi_startproc",
+            "sub rsp, 40",
+            ".cfi_adjust_cfa_offset 40",
+            "mov qword ptr [rsp], rdi",
+            "mov qword ptr [rsp + 8], rsi",
+            "mov qword ptr [rsp + 16], rdx",
+            "lea rcx, [rsp + 40]",
+            "lea r8, [rsp + 24]",
+            "call {enter}",
+            "mov rdi, qword ptr [rsp]",
+            "mov rsi, qword ptr [rsp + 8]",
+            "mov rdx, qword ptr [rsp + 16]",
+            "call rax",
+            "lea rdi, [rsp + 40]",
+            "call {leave}",
+            "add rsp, 40",
+            ".cfi_adjust_cfa_offset -40",
+            "ret",
+            ".cfi_endproc",
+            enter = sym $enter,
+            leave = sym $leave,
+        )
+    };
+}
+
+macro_rules! thread_block {
+    ($symbol:literal) => {{
+        let block: *const u8;
+        // SAFETY: reads the offset from the GOT and the thread pointer; touches neither stack nor flags' users.
+        unsafe {
+            ::core::arch::asm!(
+                "mov {block}, qword ptr fs:[0]",
+                concat!("add {block}, qword ptr [rip + ", $symbol, "@GOTTPOFF]"),
+                block = out(reg) block,
+                options(pure, readonly, nostack),
+            );
+        }
+        block
+    }};
+}
+
 pub(crate) use {
     cancellable_wait, counted_block, counted_call, find_and_jump_by, go_on, jump_by, load, look_up, open,
-    save, system_call, unsave,
+    save, system_call, thread_block, unsave, wrap_handler,
 };

@@ -19,6 +19,7 @@ mod arrays;
 mod linked;
 
 use core::ffi::{CStr, c_int};
+use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{EBUSY, EOWNERDEAD, ETIMEDOUT};
 
@@ -27,10 +28,10 @@ use poundlock_core::events::Event;
 pub(crate) use poundlock_statfile::LockKind;
 pub(crate) use poundlock_statfile::check::Mode;
 pub(crate) use poundlock_statfile::writer::{CallSite, Ended, LockRef, Manner, Wake};
-use poundlock_statfile::writer::{CheckRoom, Host, Options, Recorder, Words};
+use poundlock_statfile::writer::{CheckRoom, Host, Interrupted, Options, Recorder, Words};
 
 use crate::abi::Patience;
-use crate::environment;
+use crate::{check, environment, interrupted};
 
 pub(crate) struct Process;
 
@@ -57,19 +58,41 @@ unsafe impl Host for Process {
     fn recorder() -> &'static Recorder<Self> {
         &RECORDER
     }
+
+    #[inline(always)]
+    fn interrupted() -> bool {
+        interrupted::may_be()
+    }
+
+    fn handler(sp: usize) -> Option<Interrupted> {
+        interrupted::now(sp)
+    }
+
+    #[inline(always)]
+    fn handled_signals() -> u64 {
+        interrupted::watched()
+    }
+
+    fn blocked_signals() -> u64 {
+        interrupted::mask()
+    }
 }
 
 /// Begins recording if the environment names a directory where that is possible. Returns whether it did.
 /// Two threads may call it at once: one does it.
 pub(crate) fn init(lock_name: &str, rwlock_name: &str) -> bool {
-    let check = crate::check::find_out().then_some(CheckRoom::DEFAULT);
-    let options = Options { check, ..Options::DEFAULT };
+    let checked = check::find_out();
+    let options = Options {
+        check: checked.then_some(CheckRoom::DEFAULT),
+        lone_signals: check::lone_signals(),
+        ..Options::DEFAULT
+    };
     let begun = directory().is_some_and(|directory| {
         RECORDER.init(directory, lock_name.as_bytes(), rwlock_name.as_bytes(), options)
     });
     if begun {
         WORDS.open();
-        if check.is_none() {
+        if !checked {
             poundlock_linux::events::send_to(count);
         }
     }
@@ -134,12 +157,19 @@ pub(crate) fn created_at(address: usize, kind: LockKind, site: CallSite) {
     }
 }
 
-/// What is at this address, if anything is, is destroyed.
-pub(crate) fn destroyed_at(address: usize, kind: LockKind, site: CallSite) {
-    if let Some(word) = WORDS.known(address) {
-        RECORDER.destroyed(LockRef { word, address, kind, writers: None }, site);
+/// What is at this address, if anything is, is destroyed. Its word, 0 if it has none. Under check a spinlock,
+/// which has no room for a mark, keeps its place: so that what is done with it afterwards is seen.
+pub(crate) fn destroyed_at(address: usize, kind: LockKind, site: CallSite) -> u32 {
+    if check::is_on() {
+        RECORDER.meets(at(address, kind));
+    }
+    let Some(word) = WORDS.known(address) else { return 0 };
+    RECORDER.destroyed(LockRef { word, address, kind, writers: None }, site);
+    let last = word.load(Relaxed);
+    if !(check::is_on() && kind == LockKind::Spinlock) {
         WORDS.free(address);
     }
+    last
 }
 
 /// Takes a lock, in this manner, and counts that: `acquire` takes it with as much patience as it is told. Only
@@ -159,7 +189,11 @@ pub(crate) fn acquire<Time>(
             let tries = matches!(patience, Patience::None);
             RECORDER.acquired(lock, site, if tries { manner.trying() } else { manner });
         }
-    } else if result == EBUSY && !matches!(patience, Patience::None) {
+    } else if result == EBUSY && matches!(patience, Patience::None) {
+        if check::is_on() {
+            RECORDER.refused(lock, site, None, true);
+        }
+    } else if result == EBUSY {
         let wait = RECORDER.wait_begin(lock, site, manner);
         result = acquire(patience);
         match result {

@@ -279,7 +279,8 @@ impl Live {
         let (holder, readers) = match holder {
             0 => (None, 0),
             readers if readers & READERS != 0 => (None, readers & !READERS),
-            serial => (kind.is_acquired().then_some(Serial(serial)), 0),
+            // Of a condition variable it is another word.
+            serial => ((kind != LockKind::Condition).then_some(Serial(serial)), 0),
         };
         let destroyed = state == layout::DEAD;
         Some(Described {

@@ -28,6 +28,8 @@ pub struct Options {
     pub plain_clock: bool,
     /// Check the order in which locks are taken, and for misuse, instead of taking figures.
     pub check: Option<CheckRoom>,
+    /// Under check: find signals by threads that have never had the mutex of the waits, too.
+    pub lone_signals: bool,
 }
 
 /// What fits in the file of a process under check. All are powers of two, [`layout::WINDOW`] at least.
@@ -59,6 +61,7 @@ impl Options {
         recycle_after: 1 << 14,
         plain_clock: false,
         check: None,
+        lone_signals: false,
     };
 }
 

@@ -16,6 +16,7 @@ mod check;
 mod clock;
 mod locks;
 mod map;
+pub mod memory;
 mod modules;
 mod stacks;
 mod sys;
@@ -30,7 +31,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 pub use blocking::{Ended, Wake};
-pub use check::{Finding, Holder, Manner};
+pub use check::{Finding, Holder, Interrupted, Manner};
 pub use clock::read_clocks_by;
 pub use map::{CheckRoom, Options};
 pub use words::Words;
@@ -54,6 +55,30 @@ pub unsafe trait Host: Sized + 'static {
     fn set_word(word: *mut u8);
     /// The recorder that uses these words: always the same one.
     fn recorder() -> &'static Recorder<Self>;
+
+    // What a process under check is asked, too.
+
+    /// Whether the calling thread may be in a signal handler: else it is not.
+    #[inline(always)]
+    fn interrupted() -> bool {
+        false
+    }
+
+    /// The signal handler that the calling thread is in, whose stack pointer this is.
+    fn handler(_sp: usize) -> Option<Interrupted> {
+        None
+    }
+
+    /// The signals that the program has handlers for, a bit each, the lowest for signal 1.
+    #[inline(always)]
+    fn handled_signals() -> u64 {
+        0
+    }
+
+    /// Those that the calling thread blocks.
+    fn blocked_signals() -> u64 {
+        u64::MAX
+    }
 }
 
 /// A lock, as the recorder sees it.
@@ -362,6 +387,9 @@ impl<H: Host> Recorder<H> {
         let setup = unsafe { &mut *self.setup.get() };
         setup.options = options;
         self.checks.store(options.check.is_some(), Relaxed);
+        if options.check.is_some() {
+            memory::open();
+        }
         setup.directory_len = bytes.len();
         let made = if bytes.len() + 32 > PATH {
             Err(libc::ENAMETOOLONG)
@@ -394,15 +422,21 @@ impl<H: Host> Recorder<H> {
     /// child, [`Recorder::fork_child`].
     pub fn will_fork(&'static self) {
         if self.checks() && self.is_on() {
-            let word = H::word();
-            if !word.is_null() && word != ATTACHING.word() && word != GONE.word() {
-                // SAFETY: anything else is a record.
-                let record = unsafe { &*word.cast_const().cast::<Record>() };
-                // SAFETY: the record's own mapping.
-                let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
+            let record = self.attached();
+            let map = self.current();
+            self.fork.keep_others(map, record.map_or(core::ptr::null(), core::ptr::from_ref));
+            if let Some(record) = record {
                 self.fork.prepare(map, record);
             }
         }
+    }
+
+    /// The calling thread's record, if it has one, of this process.
+    fn attached(&'static self) -> Option<&'static Record> {
+        let word = H::word();
+        let is_one = !word.is_null() && word != ATTACHING.word() && word != GONE.word() && !self.is_forked();
+        // SAFETY: anything else is a record.
+        is_one.then(|| unsafe { &*word.cast_const().cast::<Record>() })
     }
 
     /// After a fork, in the parent, by the thread that forked.

@@ -98,6 +98,39 @@ unsafe fn scan_exclusively(map: Map) {
     }
 }
 
+/// Whether both addresses lie in the mapping that is the calling thread's stack: the one of its thread-local
+/// memory, as the C library makes them, or the process's.
+#[cold]
+pub(super) fn is_own_stack(sp: u64, address: u64) -> bool {
+    let Ok(file) = sys::Fd::open(c"/proc/self/maps", libc::O_RDONLY) else { return false };
+    // SAFETY: always succeeds. What it names lies in the thread's own memory.
+    let thread = unsafe { libc::pthread_self() as u64 };
+    let mut buffer = [0u8; 1024];
+    let mut filled = 0;
+    loop {
+        // SAFETY: the part of our own buffer behind what is filled.
+        match unsafe { file.read(buffer.as_mut_ptr().add(filled), buffer.len() - filled) } {
+            Ok(n) if n > 0 => filled += n,
+            _ => return false,
+        }
+        let mut used = 0;
+        while let Some(len) = buffer[used..filled].iter().position(|byte| *byte == b'\n') {
+            let line = Line::parse(&buffer[used..used + len]);
+            used += len + 1;
+            if let Some(line) = line.filter(|line| (line.start..line.end).contains(&sp)) {
+                let within = |address: u64| (line.start..line.end).contains(&address);
+                return within(address) && (within(thread) || line.path == b"[stack]");
+            }
+        }
+        if used == 0 && filled == buffer.len() {
+            // A line longer than the buffer. Its rest parses as nothing.
+            used = filled;
+        }
+        buffer.copy_within(used..filled, 0);
+        filled -= used;
+    }
+}
+
 /// A line of `/proc/self/maps`.
 struct Line<'a> {
     start: u64,

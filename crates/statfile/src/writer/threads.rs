@@ -36,6 +36,7 @@ pub(super) fn take(map: Map) -> Option<&'static Record> {
         let checked = record.checked();
         checked.serial.store(header.next_serial.fetch_add(1, Relaxed), Relaxed);
         checked.thread.store(super::check::this_thread(), Relaxed);
+        checked.had.iter().for_each(|had| had.store(0, Relaxed));
     }
     record.state.store(HELD, Relaxed);
     Some(record)

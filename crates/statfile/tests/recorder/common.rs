@@ -58,6 +58,7 @@ pub(crate) const SMALL: Options = Options {
     recycle_after: 1024,
     plain_clock: false,
     check: None,
+    lone_signals: false,
 };
 
 /// Starts `H`'s recorder in `directory`.

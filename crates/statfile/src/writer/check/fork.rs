@@ -9,18 +9,44 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use super::super::map::Map;
 use super::{held, locks};
-use crate::layout::{Held, Record, SHORT_LIST};
+use crate::layout::{self, Held, ON_STACK, Record, SHORT_LIST};
 
 /// As many threads may fork at a time and be seen.
 const AT_ONCE: usize = 4;
 
+/// Of what other threads hold so much is kept.
+const OTHERS: usize = 512;
+
 /// The copies.
 pub(in crate::writer) struct Fork {
+    /// What threads held that did not fork, just before the last fork.
+    others: [Other; OTHERS],
+    others_len: AtomicU32,
     copies: [Copy; AT_ONCE],
     /// In a child: one more than the number of the copy that is the child's, until it is taken.
     mine: AtomicU32,
     /// The child's thread.
     thread: AtomicU64,
+}
+
+/// A lock that a thread held which the child does not have.
+struct Other {
+    word: AtomicU32,
+    /// The serial of the thread.
+    thread: AtomicU32,
+    stack: AtomicU32,
+    mode: AtomicU32,
+}
+
+impl Other {
+    const fn none() -> Other {
+        Other {
+            word: AtomicU32::new(0),
+            thread: AtomicU32::new(0),
+            stack: AtomicU32::new(0),
+            mode: AtomicU32::new(0),
+        }
+    }
 }
 
 struct Copy {
@@ -31,7 +57,7 @@ struct Copy {
 }
 
 impl Copy {
-    const fn new() -> Copy {
+    const fn none() -> Copy {
         Copy {
             record: AtomicPtr::new(core::ptr::null_mut()),
             len: AtomicU32::new(0),
@@ -42,7 +68,13 @@ impl Copy {
 
 impl Fork {
     pub(in crate::writer) const fn new() -> Fork {
-        Fork { copies: [const { Copy::new() }; AT_ONCE], mine: AtomicU32::new(0), thread: AtomicU64::new(0) }
+        Fork {
+            others: [const { Other::none() }; OTHERS],
+            others_len: AtomicU32::new(0),
+            copies: [const { Copy::none() }; AT_ONCE],
+            mine: AtomicU32::new(0),
+            thread: AtomicU64::new(0),
+        }
     }
 
     /// Before a fork, by the thread with this record.
@@ -63,8 +95,38 @@ impl Fork {
         copy.len.store(len, Release);
     }
 
+    /// Before a fork: keeps what all others hold than the thread that forks, which has this record or
+    /// none. Of two threads that fork at once, each child finds what one of them saw, and looks whether it has it
+    /// itself.
+    pub(in crate::writer) fn keep_others(&self, map: Map, own: *const Record) {
+        let others = super::records(map)
+            .filter(|record| record.state.load(Acquire) == layout::HELD && !core::ptr::eq(*record, own))
+            .flat_map(|record| held::list(map, record).iter().map(move |held| (record, held)))
+            .filter(|(_, held)| held.word.load(Acquire) != 0);
+        let mut len = 0;
+        for ((record, held), to) in others.zip(&self.others) {
+            to.thread.store(record.checked().serial.load(Relaxed), Relaxed);
+            to.stack.store(held.stack.load(Relaxed), Relaxed);
+            to.mode.store(held::mode(held), Relaxed);
+            to.word.store(held.word.load(Relaxed), Relaxed);
+            len += 1;
+        }
+        self.others_len.store(len, Release);
+    }
+
+    /// Who held this lock at the fork that this process comes from, and was not the thread that forked: its
+    /// serial, its stack, and whether it was a reader.
+    pub(in crate::writer) fn other(&self, word: u32) -> Option<(u32, u32, bool)> {
+        let all = &self.others[..self.others_len.load(Acquire) as usize];
+        let other = all.iter().find(|other| other.word.load(Relaxed) == word)?;
+        let mode = super::Mode::from_byte(other.mode.load(Relaxed) as u8);
+        let reads = matches!(mode, super::Mode::Read | super::Mode::FairRead);
+        Some((other.thread.load(Relaxed), other.stack.load(Relaxed), reads))
+    }
+
     /// After it, in the parent.
     pub(in crate::writer) fn done(&self, record: *mut u8) {
+        self.others_len.store(0, Relaxed);
         for copy in &self.copies {
             if copy.record.load(Relaxed) == record {
                 copy.record.store(core::ptr::null_mut(), Release);
@@ -113,10 +175,11 @@ pub(in crate::writer) fn inherit(fork: &Fork, map: Map, record: &'static Record)
             stack: from.stack.load(Relaxed),
             mode: super::Mode::from_byte(held::mode(from) as u8),
             tried: false,
+            on_stack: false,
         };
         if held::push(map, record, &new) {
             if let Some(held) = held::find(map, record, word) {
-                held.how.store(from.how.load(Relaxed), Relaxed);
+                held.how.store(from.how.load(Relaxed) & !ON_STACK, Relaxed);
             }
             if !held::is_read(from) {
                 known.slot.holder.store(serial, Relaxed);

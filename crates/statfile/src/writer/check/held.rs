@@ -9,7 +9,7 @@ use super::super::map::Map;
 use super::super::sys;
 use super::log;
 use crate::check::Mode;
-use crate::layout::{self, DEPTH, Held, Lost, PAGE, Record, SHORT_LIST, TRIED};
+use crate::layout::{self, DEPTH, Held, Lost, ON_STACK, PAGE, Record, SHORT_LIST, TRIED};
 
 /// The entries of the record's list that may be in use; some have no word.
 #[inline(always)]
@@ -57,6 +57,7 @@ pub(in crate::writer) struct New {
     pub(in crate::writer) stack: u32,
     pub(in crate::writer) mode: Mode,
     pub(in crate::writer) tried: bool,
+    pub(in crate::writer) on_stack: bool,
 }
 
 /// Adds an entry. Whether there was room for it.
@@ -74,7 +75,8 @@ pub(in crate::writer) fn push(map: Map, record: &'static Record, new: &New) -> b
     let held = &all(map, record, place + 1)[place as usize];
     let sequence = checked.sequence.load(Relaxed).wrapping_add(1);
     checked.sequence.store(sequence, Relaxed);
-    held.how.store(new.mode as u32 | if new.tried { TRIED } else { 0 }, Relaxed);
+    let flags = if new.tried { TRIED } else { 0 } | if new.on_stack { ON_STACK } else { 0 };
+    held.how.store(new.mode as u32 | flags, Relaxed);
     held.stack.store(new.stack, Relaxed);
     held.class.store(new.class, Relaxed);
     held.address.store(new.address, Relaxed);
@@ -82,6 +84,9 @@ pub(in crate::writer) fn push(map: Map, record: &'static Record, new: &New) -> b
     // Release: who sees the word sees the rest.
     held.word.store(new.word, Release);
     checked.held_count.store(count + 1, Relaxed);
+    if new.on_stack {
+        checked.on_stack.store(checked.on_stack.load(Relaxed) + 1, Relaxed);
+    }
     if place == len {
         checked.held_len.store(len + 1, Release);
     }
@@ -105,12 +110,23 @@ fn place(map: Map, record: &'static Record, len: u32, count: u32) -> Option<u32>
 #[inline(always)]
 pub(in crate::writer) fn remove(map: Map, record: &'static Record, held: &Held) {
     let checked = record.checked();
+    if held.how.load(Relaxed) & ON_STACK != 0 {
+        leaves_the_stack(record, held);
+    }
     held.word.store(0, Release);
     let count = checked.held_count.load(Relaxed);
     checked.held_count.store(count.saturating_sub(1), Relaxed);
     let list = list(map, record);
     let used = list.iter().rposition(|held| held.word.load(Relaxed) != 0).map_or(0, |last| last + 1);
     checked.held_len.store(used as u32, Relaxed);
+}
+
+/// The lock of this entry, which has the mark, is not one in a frame that may be left; or it is no more.
+#[cold]
+pub(in crate::writer) fn leaves_the_stack(record: &Record, held: &Held) {
+    held.how.store(held.how.load(Relaxed) & !ON_STACK, Relaxed);
+    let on_stack = &record.checked().on_stack;
+    on_stack.store(on_stack.load(Relaxed).saturating_sub(1), Relaxed);
 }
 
 /// Forgets all.
@@ -120,6 +136,7 @@ pub(in crate::writer) fn clear(map: Map, record: &'static Record) {
     }
     record.checked().held_len.store(0, Relaxed);
     record.checked().held_count.store(0, Relaxed);
+    record.checked().on_stack.store(0, Relaxed);
 }
 
 /// Four times as much room. The short list stays as it is.

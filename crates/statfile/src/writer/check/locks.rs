@@ -13,7 +13,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::super::map::{Map, Options};
-use super::super::{LockRef, modules, sys};
+use super::super::{LockRef, memory, modules, sys};
 use super::log;
 use crate::LockKind;
 use crate::check::ClassKey;
@@ -30,6 +30,16 @@ pub(in crate::writer) struct Known {
 }
 
 impl Known {
+    /// Whether it is a semaphore that is used as a lock.
+    pub(in crate::writer) fn is_semaphore_lock(self) -> bool {
+        self.slot.meta.load(Relaxed) & layout::IS_LOCK != 0
+    }
+
+    /// What it is.
+    pub(in crate::writer) fn kind(self) -> LockKind {
+        LockKind::from_byte(meta_kind(self.slot.meta.load(Relaxed)))
+    }
+
     /// Its class: see [`ClassKey`].
     #[inline(always)]
     pub(in crate::writer) fn class(self) -> u32 {
@@ -83,7 +93,7 @@ fn enter(map: Map, record: &'static Record, lock: LockRef<'_>, options: &Options
     };
     if lock.word.compare_exchange(seen, known.word, AcqRel, Acquire).is_err() {
         // Another thread was first.
-        retire(map, record, known);
+        retire(map, record, known, 0);
         return find(map, lock);
     }
     settle(map, record, lock, known);
@@ -109,8 +119,9 @@ pub(in crate::writer) fn created(
     }
 }
 
-/// The lock of this slot is no more. Its word stays: so a later use is known for what it is.
-pub(in crate::writer) fn retire(map: Map, record: &'static Record, known: Known) {
+/// The lock of this slot is no more: it was destroyed at a place with this stack, 0 if by no call. Its word
+/// stays: so a later use is known for what it is.
+pub(in crate::writer) fn retire(map: Map, record: &'static Record, known: Known, stack: u32) {
     let Known { word, slot } = known;
     let mut old = slot.meta.load(Acquire);
     loop {
@@ -123,6 +134,8 @@ pub(in crate::writer) fn retire(map: Map, record: &'static Record, known: Known)
             Err(now) => old = now,
         }
     }
+    memory::remove(slot.address.load(Relaxed));
+    slot.holder.store(stack, Relaxed);
     if old & IN_EDGE != 0 {
         map.header().deaths.fetch_add(1, Relaxed);
         let class = known.class();
@@ -155,6 +168,14 @@ pub(in crate::writer) fn object(address: u64, kind: u8) -> u64 {
 pub(in crate::writer) fn in_edge(known: Known) -> u32 {
     let made = known.slot.made.load(Relaxed);
     flag(known, IN_EDGE).map_or(0, |_| made)
+}
+
+/// Takes one of [`FLAGS`] back.
+pub(in crate::writer) fn unflag(known: Known, flag: u64) {
+    let _ = known.slot.meta.fetch_update(AcqRel, Acquire, |old| {
+        let same = meta_state(old) == LIVE && word_of(known.word & INDEX_MASK, old) == known.word;
+        same.then_some(old & !flag)
+    });
 }
 
 /// Sets one of [`FLAGS`]. What was set before; `None` if the lock is no more.
@@ -225,6 +246,7 @@ fn assign(map: Map, lock: LockRef<'_>, stack: u32, options: &Options) -> Option<
     let live = meta(LIVE, lock.kind as u8, generation);
     // Release: whoever sees it LIVE sees the rest.
     slot.meta.store(live, Release);
+    memory::add(lock.address as u64);
     Some(Known { word: word_of(index, live), slot })
 }
 
@@ -244,7 +266,7 @@ pub(in crate::writer) fn at_address(map: Map, address: u64) -> impl Iterator<Ite
 fn settle(map: Map, record: &'static Record, lock: LockRef<'_>, known: Known) {
     for other in at_address(map, lock.address as u64) {
         if other.word != known.word {
-            retire(map, record, other);
+            retire(map, record, other, 0);
         }
     }
     publish(map, lock.address as u64, known);
@@ -278,7 +300,7 @@ pub(in crate::writer) fn carry_over(from: Map, to: Map) {
             size_of::<CheckSlot>(),
         );
         let Some(slot) = taken.and_then(|index| to.check_lock(index)) else { break };
-        let state = source.meta.load(Acquire) & !FLAGS;
+        let state = source.meta.load(Acquire) & (!FLAGS | layout::IS_LOCK);
         slot.address.store(source.address.load(Relaxed), Relaxed);
         slot.stack.store(source.stack.load(Relaxed), Relaxed);
         let holder = source.holder.load(Relaxed);

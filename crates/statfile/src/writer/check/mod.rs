@@ -12,16 +12,19 @@ mod fork;
 mod held;
 mod locks;
 mod log;
+mod misuse;
 mod orders;
+mod signals;
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::compiler_fence;
+use core::sync::atomic::{AtomicU32, compiler_fence};
 
 pub(super) use fork::{Fork, carry_over, inherit, this_thread};
 use held::New;
 use locks::Known;
 use orders::End;
+pub use signals::Interrupted;
 
 use super::map::{Map, Options};
 use super::{ATTACHING, CallSite, Ended, GONE, Host, LockRef, ON, Recorder, Wait, Wake};
@@ -200,15 +203,20 @@ impl<H: Host> Recorder<H> {
     pub(super) fn checked_acquired(&'static self, lock: LockRef<'_>, site: CallSite, manner: Manner) {
         let Some(stay) = self.stay() else { return };
         let lock = lock.group();
-        let Some(known) = self.known(&stay, lock) else { return };
+        // Its bytes said that nobody had it.
+        let Some(known) = self.used(&stay, lock, site, false) else { return };
+        if stay.record.checked().on_stack.load(Relaxed) != 0 {
+            self.frames(&stay, site);
+        }
         let end = End { known, mode: manner.mode, stack: self.stack(&stay, site) };
         let again =
             stay.record.checked().held_count.load(Relaxed) != 0 && self.holds_already(&stay, &end, manner);
         if !again {
             if !manner.tries {
+                self.signals(&stay, &end, site);
                 asks(&stay, lock.kind, &end);
             }
-            takes(&stay, lock, &end, manner.tries);
+            self.takes(&stay, lock, &end, manner.tries, site);
         }
     }
 
@@ -254,7 +262,10 @@ impl<H: Host> Recorder<H> {
         let Some(stay) = self.stay() else { return wait };
         let (map, record) = (stay.map, stay.record);
         let lock = lock.group();
-        let Some(known) = self.known(&stay, lock) else { return wait };
+        let Some(known) = self.used(&stay, lock, site, true) else { return wait };
+        if record.checked().on_stack.load(Relaxed) != 0 {
+            self.frames(&stay, site);
+        }
         let end = End { known, mode: manner.mode, stack: self.stack(&stay, site) };
         match held::find(map, record, known.word) {
             Some(held) if held::is_read(held) && manner.mode == Mode::Read => {}
@@ -262,7 +273,9 @@ impl<H: Host> Recorder<H> {
                 self.reread(&stay, held, &end);
             }
             Some(held) if !manner.allows => {
-                if let Some(first) = orders::held_by(map, record, held) {
+                if self.waits_for_what_was_interrupted(&stay, held, &end, site) {
+                    // That is said.
+                } else if let Some(first) = orders::held_by(map, record, held) {
                     let finding = Finding {
                         other_stack: first.stack,
                         other_thread: Some(serial(record)),
@@ -273,6 +286,10 @@ impl<H: Host> Recorder<H> {
             }
             _ => {}
         }
+        if map.header().first_serial.load(Relaxed) > 1 {
+            self.waits_in_child(&stay, &end);
+        }
+        self.signals(&stay, &end, site);
         asks(&stay, lock.kind, &end);
         wait.began = clock::ticks(record.clock.load(Relaxed));
         wait.record = record;
@@ -309,7 +326,7 @@ impl<H: Host> Recorder<H> {
         // Asked before, as the wait began.
         let asked = Manner { mode: Mode::Read, ..manner };
         if !self.holds_already(&stay, &end, if wait.began != 0 { asked } else { manner }) {
-            takes(&stay, lock, &end, false);
+            self.takes(&stay, lock, &end, false, site);
         }
     }
 
@@ -337,6 +354,9 @@ impl<H: Host> Recorder<H> {
                 if !several {
                     held::remove(map, record, held);
                 }
+                if record.checked().on_stack.load(Relaxed) != 0 {
+                    self.frames(&stay, site);
+                }
             }
             _ => self.released_unheld(&stay, lock, site),
         }
@@ -363,7 +383,11 @@ impl<H: Host> Recorder<H> {
     #[inline(never)]
     fn released_unheld(&'static self, stay: &Stay<H>, lock: LockRef<'_>, site: CallSite) {
         let map = stay.map;
-        let Some(known) = locks::find(map, lock) else { return };
+        let Some(known) = locks::find(map, lock) else {
+            // Not yet released: locked, if it is one.
+            self.used(stay, lock, site, true);
+            return;
+        };
         let holder = known.slot.holder.load(Relaxed);
         let other = holder_of(map, known);
         if holder & READERS != 0 {
@@ -422,7 +446,7 @@ impl<H: Host> Recorder<H> {
         let _errno = sys::Errno::keep();
         let stack = self.stack(&stay, site);
         locks::created(map, record, lock, stack, self.options(), |before| {
-            self.ends(&stay, before, stack);
+            self.ends(&stay, before, stack, false);
         });
         modules::want(map, lock.address as u64);
         now_and_then(map, clock::ticks(record.clock.load(Relaxed)));
@@ -438,8 +462,8 @@ impl<H: Host> Recorder<H> {
         let known = locks::by_word(stay.map, lock.word.load(Relaxed));
         if let Some(known) = known.filter(|known| known.slot.address.load(Relaxed) == lock.address as u64) {
             let stack = self.stack(&stay, site);
-            self.ends(&stay, known, stack);
-            locks::retire(stay.map, stay.record, known);
+            self.ends(&stay, known, stack, false);
+            locks::retire(stay.map, stay.record, known, stack);
         }
     }
 
@@ -449,14 +473,16 @@ impl<H: Host> Recorder<H> {
         let Some(stay) = self.stay().filter(|_| self.checks()) else { return };
         if let Some(known) = locks::find(stay.map, lock.group()) {
             let stack = self.stack(&stay, site);
-            self.ends(&stay, known, stack);
+            self.ends(&stay, known, stack, true);
         }
     }
 
     /// The lock is destroyed, or its memory becomes another one, at a place with this stack: not while it is
-    /// held.
-    fn ends(&'static self, stay: &Stay<H>, known: Known, stack: u32) {
-        if LockKind::from_byte(layout::meta_kind(known.slot.meta.load(Relaxed))) == LockKind::Condition {
+    /// held, nor while threads wait for it; or for a condition variable with it, if it was `refused`.
+    fn ends(&'static self, stay: &Stay<H>, known: Known, stack: u32, refused: bool) {
+        if self.ends_while_waited_for(stay, known, stack, refused)
+            || LockKind::from_byte(layout::meta_kind(known.slot.meta.load(Relaxed))) == LockKind::Condition
+        {
             return;
         }
         if let Some(holder) = holder_of(stay.map, known) {
@@ -484,14 +510,22 @@ impl<H: Host> Recorder<H> {
         let (map, record) = (stay.map, stay.record);
         let now = clock::ticks(record.clock.load(Relaxed));
         blocking::end_stale(map, record, site, now);
-        let Some(known) = self.known(&stay, lock) else { return };
+        let Some(known) = self.used(&stay, lock, site, false) else { return };
         let end = End { known, mode: Mode::Condition, stack: self.stack(&stay, site) };
         if let Some(with) = mutex.and_then(|mutex| self.known(&stay, mutex)) {
+            let before = known.slot.holder.load(Relaxed);
+            self.other_mutex(&stay, known, with.word, before, end.stack);
             known.slot.holder.store(with.word, Relaxed);
+            if record.wait_began.load(Relaxed) == 0 {
+                misuse::waits(record, lock.address, with.word);
+            }
             if record.checked().held_count.load(Relaxed) != 0 {
                 let again = End { known: with, mode: Mode::Exclusive, stack: end.stack };
                 orders::waits(map, record, &end, with.word, Some(&again));
             }
+        }
+        if known.is_semaphore_lock() {
+            asks(&stay, lock.kind, &End { mode: Mode::Exclusive, ..end });
         }
         if record.wait_began.load(Relaxed) != 0 {
             record.nested.store(record.nested.load(Relaxed) + 1, Relaxed);
@@ -503,7 +537,7 @@ impl<H: Host> Recorder<H> {
         now_and_then(map, now);
     }
 
-    pub(super) fn checked_unblocked(&'static self, _how: Ended) {
+    pub(super) fn checked_unblocked(&'static self, how: Ended) {
         let Some(stay) = self.stay() else { return };
         let record = stay.record;
         let nested = record.nested.load(Relaxed);
@@ -511,7 +545,64 @@ impl<H: Host> Recorder<H> {
             record.nested.store(nested - 1, Relaxed);
             return;
         }
+        let waited = locks::by_word(stay.map, (record.wait_tag.load(Relaxed) >> 32) as u32)
+            .filter(|known| how == Ended::Done && known.is_semaphore_lock());
+        let shown = record.wait_began.load(Relaxed) != 0;
         end_shown(stay.map, record);
+        if let Some(known) = waited.filter(|_| shown) {
+            let stack = record.checked().wait_stack.load(Relaxed);
+            self.has_semaphore(&stay, &End { known, mode: Mode::Exclusive, stack }, Manner::LOCK);
+        }
+    }
+
+    fn has_semaphore(&'static self, stay: &Stay<H>, end: &End, manner: Manner) {
+        let word = AtomicU32::new(end.known.word);
+        let address = end.known.slot.address.load(Relaxed) as usize;
+        let lock = LockRef { word: &word, address, kind: LockKind::Semaphore, writers: None };
+        if !self.holds_already(stay, end, Manner { allows: true, ..manner }) {
+            self.takes(stay, lock, end, manner.tries, CallSite::at(0));
+        }
+    }
+
+    /// A semaphore is initialised that one thread at a time may have, by a call from `site`. Only under check.
+    #[cold]
+    pub fn semaphore_created(&'static self, lock: LockRef<'_>, site: CallSite) {
+        self.checked_created(lock, site);
+        if let Some(stay) = self.stay()
+            && let Some(known) = locks::find(stay.map, lock)
+        {
+            locks::flag(known, layout::IS_LOCK);
+        }
+    }
+
+    /// The calling thread has got a semaphore without waiting. Only under check.
+    #[cold]
+    pub fn semaphore_taken(&'static self, lock: LockRef<'_>, site: CallSite, manner: Manner) {
+        let Some(stay) = self.stay() else { return };
+        let known = locks::find(stay.map, lock).filter(|known| known.is_semaphore_lock());
+        let Some(known) = known else { return };
+        let end = End { known, mode: Mode::Exclusive, stack: self.stack(&stay, site) };
+        if !manner.tries {
+            asks(&stay, lock.kind, &end);
+        }
+        self.has_semaphore(&stay, &end, manner);
+    }
+
+    /// The calling thread is about to post a semaphore. One that is posted by a thread that does not have it is
+    /// no lock. Only under check.
+    #[cold]
+    pub fn semaphore_posted(&'static self, lock: LockRef<'_>, site: CallSite) {
+        let Some(stay) = self.stay() else { return };
+        let Some(known) = locks::find(stay.map, lock).filter(|known| known.is_semaphore_lock()) else {
+            return;
+        };
+        if held::find(stay.map, stay.record, known.word).is_some() {
+            drop(stay);
+            self.checked_released(lock, site);
+        } else {
+            locks::unflag(known, layout::IS_LOCK);
+            known.slot.holder.store(0, Relaxed);
+        }
     }
 
     /// The calling thread waits for the end of that one, by a call from `site`: as [`Recorder::blocks`].
@@ -525,9 +616,14 @@ impl<H: Host> Recorder<H> {
     }
 
     pub(super) fn checked_wakes(&'static self, condition: LockRef<'_>, _whom: Wake, site: CallSite) {
+        misuse::wakes(condition.address);
+        let lone = self.finds_lone_signals();
         let Some(stay) = self.stay() else { return };
         let Some(known) = self.known(&stay, condition) else { return };
         let mutex = known.slot.holder.load(Relaxed);
+        if lone {
+            self.lone_signal(&stay, known, mutex, site);
+        }
         // Before the first wait it is not known which lock is its mutex.
         if mutex != 0 || stay.record.checked().held_count.load(Relaxed) == 0 {
             let end = End { known, mode: Mode::Condition, stack: self.stack(&stay, site) };
@@ -545,9 +641,16 @@ impl<H: Host> Recorder<H> {
 
     /// The program says where the lock stands in the order of its class.
     #[cold]
-    pub fn placed(&'static self, lock: LockRef<'_>, place: u64) {
+    ///
+    /// The lock is the one at this address; or, if none is known there, this one.
+    pub fn placed(&'static self, address: usize, otherwise: LockRef<'_>, place: u64) {
         let Some(stay) = self.stay().filter(|_| self.checks()) else { return };
-        let Some(known) = self.known(&stay, lock.group()) else { return };
+        let writers = |known: &Known| orders::has_readers(known.kind());
+        let known = locks::at_address(stay.map, address as u64)
+            .next()
+            .or_else(|| locks::at_address(stay.map, (address + LockKind::WRITERS) as u64).find(writers))
+            .or_else(|| self.known(&stay, otherwise));
+        let Some(known) = known else { return };
         let _errno = sys::Errno::keep();
         locks::in_edge(known);
         let meta = known.slot.meta.load(Relaxed);
@@ -555,6 +658,31 @@ impl<H: Host> Recorder<H> {
             locks::about(event, known.word, known.class(), known.slot, meta);
             event.lock().place.store(place, Relaxed);
         });
+    }
+
+    /// The thread has the lock.
+    #[inline(always)]
+    fn takes(&'static self, stay: &Stay<H>, lock: LockRef<'_>, end: &End, tried: bool, site: CallSite) {
+        let new = New {
+            word: end.known.word,
+            address: lock.address as u64,
+            class: end.known.class(),
+            stack: end.stack,
+            mode: end.mode,
+            tried,
+            on_stack: misuse::may_be_on_stack(lock.address, site),
+        };
+        // Without room for it, nobody is known to hold it.
+        if held::push(stay.map, stay.record, &new) {
+            hold(stay, end);
+        }
+        if self.finds_lone_signals() {
+            misuse::has(stay.record, end.known.word);
+        }
+    }
+
+    fn finds_lone_signals(&'static self) -> bool {
+        self.options().lone_signals
     }
 
     /// Whether a file is there, and is this process's.
@@ -565,6 +693,7 @@ impl<H: Host> Recorder<H> {
 
 /// The thread ends, and its record becomes free.
 pub(super) fn ends(map: Map, record: &'static Record) {
+    misuse::ends(map, record);
     held::clear(map, record);
 }
 
@@ -588,23 +717,6 @@ fn asks<H: Host>(stay: &Stay<H>, kind: LockKind, end: &End) {
         orders::asks(stay.map, stay.record, end);
     } else if end.mode == Mode::Exclusive && orders::has_readers(kind) {
         orders::writes(stay.map, stay.record, end);
-    }
-}
-
-/// The thread has the lock.
-#[inline(always)]
-fn takes<H: Host>(stay: &Stay<H>, lock: LockRef<'_>, end: &End, tried: bool) {
-    let new = New {
-        word: end.known.word,
-        address: lock.address as u64,
-        class: end.known.class(),
-        stack: end.stack,
-        mode: end.mode,
-        tried,
-    };
-    // Without room for it, nobody is known to hold it.
-    if held::push(stay.map, stay.record, &new) {
-        hold(stay, end);
     }
 }
 
