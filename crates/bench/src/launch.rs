@@ -37,7 +37,7 @@ pub(crate) struct Process {
     pub(crate) ours: Option<&'static str>,
     /// Whether statistics are on.
     pub(crate) stat: bool,
-    /// Whether the recorder checks the order of locks, in place of statistics.
+    /// Whether the process is under check.
     pub(crate) check: bool,
     /// By what the process's semaphore arrays are, if it has any.
     pub(crate) semaphores: Option<Mechanism>,
@@ -175,15 +175,22 @@ fn counted(lock: &str, directory: &Path, answer: &Answer) -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that the order of locks was checked in the measurement.
+/// Makes sure that the process was under check, and that an order of its locks was seen.
 fn checked(lock: &str, directory: &Path) -> Result<()> {
-    for entry in fs::read_dir(directory).map_err(Error::system("cannot look for what was checked"))? {
-        let path = entry.map_err(Error::system("cannot look for what was checked"))?.path();
-        if poundlock_statfile::Live::open(&path).is_ok_and(|live| live.is_checked()) {
-            return Ok(());
+    let mut seen = 0;
+    for entry in fs::read_dir(directory).map_err(Error::system("cannot look for a log"))? {
+        let path = entry.map_err(Error::system("cannot look for a log"))?.path();
+        let live = poundlock_statfile::Live::open(&path)
+            .map_err(|error| Error::worker(lock, format!("its log is unreadable: {error}")))?;
+        if live.lock_name() != lock {
+            return Err(Error::worker(lock, format!("the library used {} instead", live.lock_name())));
         }
+        live.events(&mut poundlock_statfile::Log::default(), &mut |_| seen += 1);
     }
-    Err(Error::worker(lock, "nothing was checked".to_owned()))
+    if seen == 0 {
+        return Err(Error::worker(lock, "the check has seen nothing"));
+    }
+    Ok(())
 }
 
 fn ask(command: &mut Command, contender: &str, request: &Request, limit: Duration) -> Result<Answer> {
