@@ -21,6 +21,7 @@ mod library;
 mod locks;
 mod manual;
 mod message;
+mod observe;
 mod output;
 mod program;
 #[cfg(feature = "bench")]

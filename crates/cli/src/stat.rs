@@ -7,22 +7,18 @@ mod diagnosis;
 mod diff;
 mod events;
 mod figures;
-mod file;
 mod holders;
 mod inside;
 mod json;
-mod members;
 mod names;
 mod page;
 mod report;
 mod sampler;
 mod session;
 mod stacks;
-mod symbols;
 mod text;
 mod threads;
 mod timeline;
-mod variables;
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -34,10 +30,11 @@ use poundlock_names::{Choice, LockName, RwLocks};
 use poundlock_statfile::Snapshot;
 
 use crate::message::{Failure, say, status};
+use crate::observe::file::Output;
+use crate::observe::place::{self, monotonic_ns};
 use crate::{launch, library, output, program, run, semaphores};
 pub(crate) use figures::runs;
-use figures::{Begun, Figures, monotonic_ns};
-use file::Output;
+use figures::{Begun, Figures};
 use report::{About, Report, Wanted};
 use sampler::Outcome;
 use session::Session;
@@ -174,7 +171,7 @@ fn stat(args: &Args) -> Result<u8, Failure> {
     let program = launch::find(&args.run.command)?;
     // The program's own locks are measured by our library as well.
     program::check(&program)?;
-    figures::check_file_size()?;
+    place::check_file_size()?;
     if args.compare {
         compare::contradictions(args)?;
         return compare::main(args, &program, Files::open(args)?);
@@ -182,7 +179,7 @@ fn stat(args: &Args) -> Result<u8, Failure> {
     let mut environment = library::environment_for(&program, lock, rwlocks)?;
     environment.extend(args.run.arrays(lock).map(semaphores::change));
     let files = Files::open(args)?;
-    let dir = figures::directory()?;
+    let dir = place::directory(figures::PREFIX)?;
     environment.push((OsStr::new(library::STAT_VARIABLE), Some(dir.path().into())));
     let command: Vec<String> =
         args.run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -234,7 +231,7 @@ fn read(args: &Args, dir: &Path) -> Result<u8, Failure> {
     let first = figures.snapshots.iter().map(|snapshot| snapshot.start_ns).min().unwrap_or(now_ns);
     let ending = match ended_ns {
         Some(_) => "all have ended",
-        None if !figures::followed(dir).is_empty() => "still running",
+        None if !place::followed(dir).is_empty() => "still running",
         None => "the end is not known",
     };
     let exe = figures.snapshots[0].exe.clone();

@@ -9,8 +9,9 @@ use std::rc::Rc;
 
 use poundlock_statfile::{LockKind, LockStats};
 
-use super::names::{FrameId, Known, NO_STACK, Names, StackId, makes_locks, makes_objects};
-use super::symbols::{Space, Variable};
+use super::names::{FrameId, Known, NO_STACK, Names, StackId};
+use crate::observe::symbols::{Space, Variable};
+use crate::observe::words::{makes_locks, makes_objects};
 
 /// As many locks of a class are known by their addresses, for what the sampler saw of them.
 const MOST_ADDRESSES: usize = 10_000;
@@ -397,7 +398,7 @@ impl Grouping {
         }
     }
 
-    fn is_known(&self, kind: LockKind, variable: &super::symbols::Variable) -> bool {
+    fn is_known(&self, kind: LockKind, variable: &crate::observe::symbols::Variable) -> bool {
         let declared = variable.declared_at.clone().unwrap_or_default();
         self.places.contains_key(&(kind, Origin::Variable(variable.name.clone(), declared)))
     }

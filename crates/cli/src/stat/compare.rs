@@ -7,10 +7,11 @@ use poundlock_measure::{Machine, Others, Summary, Usage};
 use poundlock_names::{Choice, LockName, RwLocks};
 use serde::Serialize;
 
-use super::figures::{self, Figures, monotonic_ns};
+use super::figures::{Figures, PREFIX};
 use super::text::{duration, percent};
 use super::{Args, Files};
 use crate::message::{Failure, say, status};
+use crate::observe::place::{self, monotonic_ns};
 use crate::output::{counted, quoted};
 use crate::{launch, library, semaphores};
 
@@ -106,7 +107,7 @@ fn run(
     (lock, rwlocks): (Choice, RwLocks),
     round: usize,
 ) -> Result<Run, Failure> {
-    let dir = figures::directory()?;
+    let dir = place::directory(PREFIX)?;
     let mut environment = library::environment_for(program, lock, rwlocks)?;
     environment.extend(args.run.arrays(lock).map(semaphores::change));
     environment.push((OsStr::new(library::STAT_VARIABLE), Some(dir.path().into())));

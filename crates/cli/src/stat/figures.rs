@@ -3,23 +3,20 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use poundlock_statfile::writer::Options;
 use poundlock_statfile::{LockStats, Locks, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use super::sampler::Outcome;
 use crate::launch::Ended;
-use crate::library;
-use crate::message::{Failure, say, status};
-use crate::program::{self, reason};
+use crate::message::say;
+use crate::observe::place::{files, is_alive, pid_of};
+use crate::program;
 
 /// What the directory is called, up to a part that chance picks.
-const PREFIX: &str = "poundlock-stat-";
+pub(super) const PREFIX: &str = "poundlock-stat-";
 
 /// In the directory: what was run.
 const ABOUT: &str = "about.json";
@@ -44,39 +41,6 @@ impl Begun {
     }
 }
 
-/// With a limit on file sizes that leaves no room for the figures the program would run for nothing. A
-/// program may set itself one: [`Figures::remark`] says that then.
-pub(super) fn check_file_size() -> Result<(), Failure> {
-    let Some(least) = Options::DEFAULT.sizes.last().copied() else { return Ok(()) };
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the buffer is one `rlimit`.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
-    if !known || limit.rlim_cur >= least {
-        return Ok(());
-    }
-    let (limit, least) = (limit.rlim_cur, least >> 20);
-    Err(Failure::new(
-        status::OURS,
-        format_args!(
-            "the limit on file sizes (ulimit -f) is {limit} bytes, and the figures need {least} MiB: raise it"
-        ),
-    ))
-}
-
-/// A directory of our own for the processes' files: in memory, since every counter that is touched is a page
-/// of a file, which a disk's file system would have to find blocks for; elsewhere if there is no such place.
-pub(super) fn directory() -> Result<tempfile::TempDir, Failure> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(PREFIX);
-    let dir = builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir());
-    // A server that we start as root and that then becomes another user has to make files here as well. Like
-    // everybody else it may do that, but not see or remove those of others.
-    let writable = |dir: &tempfile::TempDir| std::fs::set_permissions(dir, Permissions::from_mode(0o1733));
-    dir.and_then(|dir| writable(&dir).map(|()| dir)).map_err(|error| {
-        Failure::new(status::OURS, format_args!("a directory for the figures: {}", reason(&error)))
-    })
-}
-
 /// The directories of all runs that are ours to see, with what was run and its processes.
 pub(crate) fn runs() -> Vec<(PathBuf, String)> {
     let parents = [PathBuf::from("/dev/shm"), std::env::temp_dir()];
@@ -90,26 +54,6 @@ pub(crate) fn runs() -> Vec<(PathBuf, String)> {
         Some((entry.path(), format!("{}: processes {}", begun.command.join(" "), pids.join(", "))))
     };
     ours.filter_map(about).collect()
-}
-
-/// The files of the processes, and their lengths: those in a directory, or one.
-fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
-    if let Some(file) = std::fs::metadata(dir).ok().filter(std::fs::Metadata::is_file) {
-        return vec![(dir.to_owned(), file.len())];
-    }
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) => {
-            say(format_args!("{}: {}", dir.display(), reason(&error)));
-            return Vec::new();
-        }
-    };
-    // Others may have put something here: a pipe, say, would keep us waiting.
-    let file = |entry: std::fs::DirEntry| {
-        let of_ours = entry.file_name().as_bytes().ends_with(b".stat") && entry.file_type().ok()?.is_file();
-        of_ours.then(|| (entry.path(), entry.metadata().map_or(0, |metadata| metadata.len())))
-    };
-    entries.flatten().filter_map(file).collect()
 }
 
 /// Has the longest waits and holds begin anew.
@@ -270,56 +214,4 @@ pub(super) fn ended_ns(dir: &Path) -> Option<u64> {
         .filter_map(|(path, _)| Some(poundlock_statfile::Live::open(&path).ok()?.ended_ns()));
     // An exec ends a file as well: the process goes on in its next one, which has no end yet.
     ends.collect::<Option<Vec<_>>>()?.into_iter().max()
-}
-
-/// The processes that leave figures in this directory, or will once they have used a lock.
-pub(super) fn followed(dir: &Path) -> Vec<u32> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let ours = std::process::id();
-    let mut pids: Vec<u32> =
-        pids.filter(|&pid| pid != ours && leaves_figures(pid, dir) && is_alive(pid)).collect();
-    pids.sort_unstable();
-    pids
-}
-
-fn pid_of(path: &Path) -> Option<u32> {
-    let name = path.file_name()?.to_str()?;
-    name.split('.').next()?.parse().ok()
-}
-
-/// Whether a process was started with our library and this directory, or has one of its files mapped: servers
-/// write their titles over their environments.
-fn leaves_figures(pid: u32, dir: &Path) -> bool {
-    let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { return false };
-    let mut entries = environment.split(|&byte| byte == 0);
-    let asked = [library::STAT_VARIABLE, library::STATS_VARIABLE]
-        .map(|name| [name.as_bytes(), b"=", dir.as_os_str().as_bytes()].concat());
-    let has = |start: &[u8]| environment.split(|&byte| byte == 0).any(|entry| entry.starts_with(start));
-    if entries.any(|entry| asked.iter().any(|asked| entry == asked)) {
-        return has(b"LD_PRELOAD=");
-    }
-    let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { return false };
-    maps.contains(&*dir.to_string_lossy())
-}
-
-/// What a process is called: a program may be a link to one of another name.
-pub(super) fn name_of(pid: u32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    if name.is_empty() { "?".to_owned() } else { name.trim_end().to_owned() }
-}
-
-pub(super) fn is_alive(pid: u32) -> bool {
-    // A dead process that nobody has waited for yet still has its entry: it is in state Z (or X).
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
-}
-
-/// `CLOCK_MONOTONIC`, on which the library's figures are.
-pub(super) fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the buffer is one `timespec`; this clock exists on every Linux.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

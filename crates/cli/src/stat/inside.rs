@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::holders::sleeping;
 use super::report::side;
 use super::sampler::{Graph, Sleep};
-use super::symbols::Space;
+use crate::observe::symbols::Space;
 use super::text::duration;
 use crate::output::counted;
 

@@ -16,7 +16,7 @@ use super::inside::Inside;
 use super::names::{Names, StackId};
 use super::report::{Process, RanOn, Report, ratio};
 use super::sampler::Outcome;
-use super::symbols::Variable;
+use crate::observe::symbols::Variable;
 use super::threads::Role;
 use super::timeline::Timeline;
 

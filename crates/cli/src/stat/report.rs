@@ -15,7 +15,7 @@ use super::inside::{self, Inside};
 use super::json;
 use super::names::{Known, Names, StackId};
 use super::sampler::Outcome;
-use super::symbols::{Space, Symbols, Variable, file_name};
+use crate::observe::symbols::{Space, Symbols, Variable, file_name};
 use super::threads::{self, Role};
 use super::timeline::{self, Places, Timeline};
 

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use poundlock_names::{Choice, RwLocks};
 use poundlock_statfile::Snapshot;
 
-use super::figures::{Figures, followed, forget_longest, monotonic_ns, name_of};
+use super::figures::{Figures, forget_longest};
 use super::report::{About, Report, STILL_RUNNING, Wanted};
 use super::sampler::{Outcome, Sampler, Whom};
 use super::text::{self, Style};
 use super::{Args, Files, diagnosis};
 use crate::launch::Meanwhile;
 use crate::message::{Failure, say};
+use crate::observe::place::{followed, monotonic_ns, name_of};
 
 /// How often is looked whether a process that goes on in the background has ended.
 const LOOK: Duration = Duration::from_millis(200);

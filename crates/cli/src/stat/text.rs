@@ -10,9 +10,10 @@ use poundlock_statfile::LockKind;
 use super::class::{Class, HolderFigures, SiteFigures};
 use super::diagnosis::Finding;
 use super::holders;
-use super::names::{FrameId, Names, StackId, short};
+use super::names::{FrameId, Names, StackId};
 use super::report::{RanOn, Report, ratio, several_processes, side};
 use super::threads;
+use crate::observe::words::short;
 use crate::output::{counted, quoted};
 
 /// Lines that wrap are indented by so much.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::holders::sleeping;
 use super::sampler::{Estimate, Hidden, Outcome, Sleep, Times};
-use super::symbols::file_name;
+use crate::observe::symbols::file_name;
 use super::text::duration;
 use crate::output::counted;
 

@@ -7,10 +7,8 @@
 //! so that nothing in the program keeps time with them, and so rarely that they take about one hundredth of
 //! one CPU.
 
-mod calls;
 mod graph;
 mod outcome;
-mod proc;
 mod series;
 mod tally;
 #[cfg(test)]
@@ -21,6 +19,8 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use crate::observe::proc;
 
 pub(crate) use outcome::{Estimate, Graph, Hidden, Holder, Outcome, Sleep, Times};
 #[cfg(test)]

@@ -85,7 +85,7 @@ impl Sleep {
     pub(crate) fn is_idling(&self) -> bool {
         match self {
             Sleep::Condition | Sleep::Semaphore | Sleep::Join | Sleep::Futex => true,
-            Sleep::Call(name) => name == super::calls::FUTEX || self.is_for_events(),
+            Sleep::Call(name) => name == crate::observe::calls::FUTEX || self.is_for_events(),
             Sleep::Lock | Sleep::Barrier | Sleep::OutsideCalls | Sleep::Hidden => false,
         }
     }

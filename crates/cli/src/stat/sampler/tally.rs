@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use poundlock_statfile::LockKind;
 
 use super::outcome::{Estimate, Sleep, Times};
-use super::proc::Sums;
+use crate::observe::proc::Sums;
 
 /// A window closes after this time,
 const WINDOW_NS: u64 = 1_000_000_000;

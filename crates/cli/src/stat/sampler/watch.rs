@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use poundlock_statfile::{Error, Live, LiveHold, LiveLock, LiveThread, LockKind};
 
-use super::calls;
+use crate::observe::calls;
 use super::graph;
 use super::outcome::{Graph, Hidden, Holder, Outcome, Process, Sleep, Threads, Times, WaitedLock};
-use super::proc::{self, Seen, Stat, Sums, Task};
+use crate::observe::proc::{self, Seen, Stat, Sums, Task};
 use super::series::{self, Key, Party, Series, Waited};
 use super::tally::{Life, STILL_NS, Sample, Tally};
 

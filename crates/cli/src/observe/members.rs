@@ -10,7 +10,7 @@ use std::ops::Range;
 use gimli::{AttributeValue, DebugInfoOffset, UnitOffset};
 use poundlock_statfile::LockKind;
 
-use super::names::is_lock_type;
+use super::words::is_lock_type;
 use super::variables::{DEEPEST, Entry, Reader, Slice};
 
 /// Types beyond which nothing is looked for.
@@ -36,7 +36,7 @@ fn is_lock(name: &str, kind: Option<LockKind>) -> bool {
 
 /// The structs that have locks, and the functions of a file.
 #[derive(Default)]
-pub(super) struct Members {
+pub(crate) struct Members {
     structs: HashMap<(DebugInfoOffset, UnitOffset), Struct>,
     functions: Vec<(Range<u64>, (DebugInfoOffset, UnitOffset))>,
 }
@@ -51,7 +51,7 @@ struct Struct {
 
 impl Members {
     /// Takes note of a member of a struct.
-    pub(super) fn member<'a>(
+    pub(crate) fn member<'a>(
         &mut self,
         reader: &Reader<'_, 'a>,
         of: (DebugInfoOffset, UnitOffset),
@@ -69,29 +69,29 @@ impl Members {
     }
 
     /// Takes note of a name for a struct that has none of its own.
-    pub(super) fn named(&mut self, of: (DebugInfoOffset, UnitOffset), name: &str) {
+    pub(crate) fn named(&mut self, of: (DebugInfoOffset, UnitOffset), name: &str) {
         if let Some(known) = self.structs.get_mut(&of).filter(|known| known.name.is_empty()) {
             name.clone_into(&mut known.name);
         }
     }
 
-    pub(super) fn function(&mut self, range: Range<u64>, at: (DebugInfoOffset, UnitOffset)) {
+    pub(crate) fn function(&mut self, range: Range<u64>, at: (DebugInfoOffset, UnitOffset)) {
         self.functions.push((range, at));
     }
 
-    pub(super) fn sort(&mut self) {
+    pub(crate) fn sort(&mut self) {
         self.functions.sort_by_key(|(range, ..)| range.start);
     }
 
     /// The function that this address is in: its unit, and its entry there.
-    pub(super) fn function_at(&self, at: u64) -> Option<(DebugInfoOffset, UnitOffset)> {
+    pub(crate) fn function_at(&self, at: u64) -> Option<(DebugInfoOffset, UnitOffset)> {
         let after = self.functions.partition_point(|(range, ..)| range.start <= at);
         let (range, function) = self.functions.get(after.checked_sub(1)?)?;
         range.contains(&at).then_some(*function)
     }
 
     /// The member that is a lock of the class of this name, if there is exactly one.
-    pub(super) fn only_lock_of(&self, class: &str) -> Option<&str> {
+    pub(crate) fn only_lock_of(&self, class: &str) -> Option<&str> {
         // A header's class is in each unit that includes it.
         let of = self.structs.values().filter(|known| known.name == class).flat_map(|known| &known.locks);
         let mut names: Vec<&str> = of.map(|(name, _)| name.as_str()).collect();
@@ -102,18 +102,18 @@ impl Members {
 }
 
 /// A function that takes a lock.
-pub(super) struct Taker<'m, 'r, 'a> {
-    pub(super) members: &'m Members,
-    pub(super) reader: &'r Reader<'r, 'a>,
-    pub(super) unit: DebugInfoOffset,
-    pub(super) function: UnitOffset,
-    pub(super) kind: LockKind,
+pub(crate) struct Taker<'m, 'r, 'a> {
+    pub(crate) members: &'m Members,
+    pub(crate) reader: &'r Reader<'r, 'a>,
+    pub(crate) unit: DebugInfoOffset,
+    pub(crate) function: UnitOffset,
+    pub(crate) kind: LockKind,
 }
 
 impl<'a> Taker<'_, '_, 'a> {
     /// `struct::member`, if it is the only lock of its kind that the function's variables, those of its unit,
     /// and the results of functions lead to.
-    pub(super) fn only_lock(&self) -> Option<String> {
+    pub(crate) fn only_lock(&self) -> Option<String> {
         let mut search = Search { taker: self, seen: HashSet::new(), found: BTreeSet::new() };
         let mut entries = self.reader.unit.entries_at_offset(self.function).ok()?;
         entries.next_dfs().ok()??;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// What a thread is doing, as far as one look tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(crate) enum Seen {
     /// On a CPU, or ready for one.
     Ready,
     /// Asleep in this call, with its first three arguments.
@@ -22,18 +22,18 @@ pub(super) enum Seen {
 
 /// The kernel's sums of a thread since its start, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Sums {
+pub(crate) struct Sums {
     /// On a CPU. Brought up to date at each tick.
-    pub(super) run: u64,
+    pub(crate) run: u64,
     /// Ready without a CPU, until it last got one. `None` where the kernel does not keep it.
-    pub(super) delay: Option<u64>,
+    pub(crate) delay: Option<u64>,
     /// How often it got a CPU.
-    pub(super) arrivals: u64,
+    pub(crate) arrivals: u64,
 }
 
 /// The files of one thread.
 #[derive(Debug)]
-pub(super) struct Task {
+pub(crate) struct Task {
     dir: PathBuf,
     /// Kept open: opening them takes three times as long as reading them.
     open: Option<(File, File)>,
@@ -41,7 +41,7 @@ pub(super) struct Task {
 
 impl Task {
     /// Thread `tid` of process `pid`. Keeps files open if that is possible, and `keep` allows it.
-    pub(super) fn new(pid: u32, tid: u32, keep: bool) -> Task {
+    pub(crate) fn new(pid: u32, tid: u32, keep: bool) -> Task {
         let dir = PathBuf::from(format!("/proc/{pid}/task/{tid}"));
         let both = || Some((File::open(dir.join("syscall")).ok()?, File::open(dir.join("schedstat")).ok()?));
         let open = if keep { both() } else { None };
@@ -49,12 +49,12 @@ impl Task {
     }
 
     /// Whether it has files open.
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
     /// What it is doing.
-    pub(super) fn look(&self) -> Seen {
+    pub(crate) fn look(&self) -> Seen {
         let mut buffer = [0; 256];
         let read = match &self.open {
             Some((file, _)) => read_at_start(file, &mut buffer),
@@ -83,7 +83,7 @@ impl Task {
     }
 
     /// Its sums. `None` if it has ended.
-    pub(super) fn sums(&self) -> Option<Sums> {
+    pub(crate) fn sums(&self) -> Option<Sums> {
         let mut buffer = [0; 1024];
         let read = match &self.open {
             Some((_, file)) => read_at_start(file, &mut buffer),
@@ -100,18 +100,18 @@ impl Task {
     }
 
     /// Its name.
-    pub(super) fn name(&self) -> Option<String> {
+    pub(crate) fn name(&self) -> Option<String> {
         let name = std::fs::read(self.dir.join("comm")).ok()?;
         Some(String::from_utf8_lossy(&name).trim_end_matches('\n').to_string())
     }
 
     /// Its id in the innermost namespace that it is in.
-    pub(super) fn inner_id(&self) -> Option<u32> {
+    pub(crate) fn inner_id(&self) -> Option<u32> {
         inner_id(&self.dir)
     }
 
     /// The processes that it started and that are its children still. `None` if the kernel does not tell.
-    pub(super) fn children(&self) -> Option<Vec<u32>> {
+    pub(crate) fn children(&self) -> Option<Vec<u32>> {
         let text = std::fs::read_to_string(self.dir.join("children")).ok()?;
         Some(text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect())
     }
@@ -119,17 +119,17 @@ impl Task {
 
 /// What `/proc/PID/stat` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) name: String,
-    pub(super) state: char,
-    pub(super) parent: u32,
+pub(crate) struct Stat {
+    pub(crate) name: String,
+    pub(crate) state: char,
+    pub(crate) parent: u32,
     cpu_ticks: u64,
     /// In ticks since the machine's start: with the id, what tells a process from a later one.
-    pub(super) started: u64,
+    pub(crate) started: u64,
 }
 
 impl Stat {
-    pub(super) fn read(pid: u32) -> Option<Stat> {
+    pub(crate) fn read(pid: u32) -> Option<Stat> {
         let mut buffer = [0; 1024];
         Stat::parse(read_file(Path::new(&format!("/proc/{pid}/stat")), &mut buffer).ok()?)
     }
@@ -149,13 +149,13 @@ impl Stat {
 }
 
 /// The ids of the threads of a process. `None` if it is gone, or is not shown to us.
-pub(super) fn tasks(pid: u32) -> Option<Vec<u32>> {
+pub(crate) fn tasks(pid: u32) -> Option<Vec<u32>> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     Some(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
 /// The id of a process in the innermost namespace that it is in.
-pub(super) fn inner_pid(pid: u32) -> Option<u32> {
+pub(crate) fn inner_pid(pid: u32) -> Option<u32> {
     inner_id(Path::new(&format!("/proc/{pid}")))
 }
 
@@ -166,7 +166,7 @@ fn inner_id(dir: &Path) -> Option<u32> {
 }
 
 /// The CPU time that a process has used, threads that have ended included.
-pub(super) fn cpu_time_ns(pid: u32) -> Option<u64> {
+pub(crate) fn cpu_time_ns(pid: u32) -> Option<u64> {
     let pid = libc::pid_t::try_from(pid).ok()?;
     let mut clock = 0;
     // SAFETY: writes one `clockid_t`.
@@ -177,7 +177,7 @@ pub(super) fn cpu_time_ns(pid: u32) -> Option<u64> {
 }
 
 /// A clock, in nanoseconds.
-pub(super) fn clock_ns(clock: libc::clockid_t) -> Option<u64> {
+pub(crate) fn clock_ns(clock: libc::clockid_t) -> Option<u64> {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the buffer is one `timespec`.
     let known = unsafe { libc::clock_gettime(clock, &raw mut now) } == 0;
@@ -185,7 +185,7 @@ pub(super) fn clock_ns(clock: libc::clockid_t) -> Option<u64> {
 }
 
 /// How many files this process may have open at a time.
-pub(super) fn file_limit() -> usize {
+pub(crate) fn file_limit() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the buffer is one `rlimit`.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };

@@ -1,7 +1,7 @@
 //! Names of the system calls that threads sleep in.
 
 /// What a wait for a futex is called that the file knows.
-pub(super) const FUTEX: &str = "futex";
+pub(crate) const FUTEX: &str = "futex";
 
 /// Pairs of number and name.
 macro_rules! calls {
@@ -32,7 +32,7 @@ const OLDER: &[(libc::c_long, &str)] = calls! {
 const OLDER: &[(libc::c_long, &str)] = &[];
 
 /// The name of call number `number`: its number in words if it is none of those that often block.
-pub(super) fn name(number: libc::c_long) -> String {
+pub(crate) fn name(number: libc::c_long) -> String {
     let found = CALLS.iter().chain(OLDER).find(|&&(known, _)| known == number);
     match found {
         Some((_, name)) => name.trim_start_matches("SYS_").to_string(),
@@ -41,7 +41,7 @@ pub(super) fn name(number: libc::c_long) -> String {
 }
 
 /// Whether a thread asleep in this call waits for a futex, given its second argument.
-pub(super) fn waits_for_futex(number: libc::c_long, operation: u64) -> bool {
+pub(crate) fn waits_for_futex(number: libc::c_long, operation: u64) -> bool {
     // Not in every version of `libc`: the same on all architectures.
     const FUTEX_WAITV: libc::c_long = 449;
     const FUTEX_WAIT: libc::c_long = 455;

@@ -16,25 +16,25 @@ use addr2line::Loader;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, SymbolKind, elf};
 use poundlock_statfile::{LockKind, Module, Snapshot};
 
-use super::names::short;
+use super::words::short;
 use super::variables::{Declared, Variables};
 
 /// Where distributions put debug information that they ship apart from the program.
 const DEBUG_DIR: &str = "/usr/lib/debug";
 
 /// The files that were mapped into the processes of a run. Each is read at most once.
-pub(super) struct Symbols {
+pub(crate) struct Symbols {
     files: RefCell<HashMap<PathBuf, Option<Rc<ElfFile>>>>,
     current_dir: Option<PathBuf>,
 }
 
 impl Symbols {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Symbols { files: RefCell::default(), current_dir: std::env::current_dir().ok() }
     }
 
     /// The addresses of one process.
-    pub(super) fn space<'a>(&'a self, snapshot: &'a Snapshot) -> Space<'a> {
+    pub(crate) fn space<'a>(&'a self, snapshot: &'a Snapshot) -> Space<'a> {
         Space {
             symbols: self,
             snapshot,
@@ -77,32 +77,32 @@ impl Symbols {
 
 /// One function on a stack.
 #[derive(Clone, Debug)]
-pub(super) struct Frame {
+pub(crate) struct Frame {
     /// `function (file:line)`, or as much of it as is known.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// The function's name alone; empty if unknown.
-    pub(super) function: String,
+    pub(crate) function: String,
     /// The file that was mapped there; empty if none was.
-    pub(super) module: String,
+    pub(crate) module: String,
     /// Whether the line is known.
-    pub(super) has_line: bool,
+    pub(crate) has_line: bool,
     /// Whether it is part of the program rather than of a library.
-    pub(super) in_program: bool,
+    pub(crate) in_program: bool,
     /// How the program came to the frames that are of interest: the C library that starts a thread, or the
     /// insides of a language's library that were compiled into it (`std::lock_guard`).
-    pub(super) is_plumbing: bool,
+    pub(crate) is_plumbing: bool,
 }
 
 /// A variable that a lock lies in.
-pub(super) struct Variable {
+pub(crate) struct Variable {
     /// Its name and the file that defines it: `queue_lock (in server)`.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// `file:line`
-    pub(super) declared_at: Option<String>,
+    pub(crate) declared_at: Option<String>,
 }
 
 /// The address space of one process.
-pub(super) struct Space<'a> {
+pub(crate) struct Space<'a> {
     symbols: &'a Symbols,
     snapshot: &'a Snapshot,
     calls: RefCell<HashMap<u64, Rc<[Frame]>>>,
@@ -119,7 +119,7 @@ struct Image {
 
 impl Space<'_> {
     /// The function that a return address goes back to, preceded by those that were inlined into it there.
-    pub(super) fn call(&self, return_address: u64) -> Rc<[Frame]> {
+    pub(crate) fn call(&self, return_address: u64) -> Rc<[Frame]> {
         if let Some(known) = self.calls.borrow().get(&return_address) {
             return known.clone();
         }
@@ -188,7 +188,7 @@ impl Space<'_> {
     }
 
     /// The variable that `address` lies in, if it lies in the data of a loaded file.
-    pub(super) fn variable(&self, address: u64) -> Option<Variable> {
+    pub(crate) fn variable(&self, address: u64) -> Option<Variable> {
         let (image, vaddr) = self.image_at(address)?;
         let in_file = file_name(&image.file.path);
         let Some(symbol) = image.file.data_symbol(vaddr) else {
@@ -205,7 +205,7 @@ impl Space<'_> {
 
     /// The variable as [`Space::variable`] names it, but that all elements of an array are one:
     /// `table[].lock`. Each is looked up once.
-    pub(super) fn variables(&self, address: u64) -> Option<Rc<Variable>> {
+    pub(crate) fn variables(&self, address: u64) -> Option<Rc<Variable>> {
         let (image, vaddr) = self.image_at(address)?;
         // What is no variable of its own is known by its file alone.
         let (start, offset) = match image.file.data_symbol(vaddr) {
@@ -234,7 +234,7 @@ impl Space<'_> {
 
     /// The member that is locked at a line of a stack: that of the class whose method it is, if the class has
     /// one lock; or the only one that the function can get at. `app::Store<long>::lock`.
-    pub(super) fn member(&self, stack: &[u64], line: &Frame, kind: LockKind) -> Option<String> {
+    pub(crate) fn member(&self, stack: &[u64], line: &Frame, kind: LockKind) -> Option<String> {
         let images = self.images.get_or_init(|| self.find_images());
         let image = images.iter().find(|image| file_name(&image.file.path) == line.module)?;
         let variables = image.file.variables()?;
@@ -317,7 +317,7 @@ fn without_indices(name: &str) -> String {
     text
 }
 
-pub(super) fn file_name(path: impl AsRef<Path>) -> String {
+pub(crate) fn file_name(path: impl AsRef<Path>) -> String {
     let path = path.as_ref();
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }

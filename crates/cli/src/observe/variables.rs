@@ -17,27 +17,27 @@ const LARGEST: u64 = 64 << 20;
 
 /// Types and declarations refer to others; in damaged debug information perhaps in a circle. No sound chain
 /// is longer.
-pub(super) const DEEPEST: usize = 16;
+pub(crate) const DEEPEST: usize = 16;
 
-pub(super) type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
+pub(crate) type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 type Unit<'a> = gimli::Unit<Slice<'a>>;
-pub(super) type Entry<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
+pub(crate) type Entry<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
 
 /// By address: a unit, and an entry in it.
 type Places = HashMap<u64, (DebugInfoOffset, UnitOffset)>;
 
 /// A variable's declaration.
 #[derive(Debug)]
-pub(super) struct Declared {
-    pub(super) file: String,
-    pub(super) line: u32,
+pub(crate) struct Declared {
+    pub(crate) file: String,
+    pub(crate) line: u32,
     /// The part of the variable that was asked about, as it is written in C: `[3].lock`. None if it has no
     /// such part.
-    pub(super) member: Option<String>,
+    pub(crate) member: Option<String>,
 }
 
 /// The variables of static storage that a file's debug information describes.
-pub(super) struct Variables {
+pub(crate) struct Variables {
     sections: gimli::DwarfSections<Vec<u8>>,
     endian: RunTimeEndian,
     /// Where each is described: the unit, and the entry in it. By the variable's address in the file.
@@ -47,7 +47,7 @@ pub(super) struct Variables {
 
 impl Variables {
     /// Finds them, if the file has debug information at all.
-    pub(super) fn read(path: &Path) -> Option<Self> {
+    pub(crate) fn read(path: &Path) -> Option<Self> {
         let data = object::ReadCache::new(File::open(path).ok()?);
         let object = object::File::parse(&data).ok()?;
         if object.section_by_name(".debug_info")?.size() > LARGEST {
@@ -136,13 +136,13 @@ impl Variables {
     }
 
     /// The member of this class that is a lock, if there is exactly one.
-    pub(super) fn lock_of(&self, class: &str) -> Option<&str> {
+    pub(crate) fn lock_of(&self, class: &str) -> Option<&str> {
         self.members.only_lock_of(class)
     }
 
     /// The member that is locked by the function that this address is in, as `struct::member`, if there is
     /// one possibility only.
-    pub(super) fn locked_in(&self, at: u64, kind: LockKind) -> Option<String> {
+    pub(crate) fn locked_in(&self, at: u64, kind: LockKind) -> Option<String> {
         let (unit, function) = self.members.function_at(at)?;
         let dwarf = self.dwarf();
         let of_unit = dwarf.unit(dwarf.debug_info.header_from_offset(unit).ok()?).ok()?;
@@ -151,7 +151,7 @@ impl Variables {
     }
 
     /// The size of what the variable at `address` has many of, if it is an array; else its own.
-    pub(super) fn element_size(&self, address: u64) -> Option<u64> {
+    pub(crate) fn element_size(&self, address: u64) -> Option<u64> {
         let (unit, entry) = *self.entries.get(&address)?;
         let dwarf = self.dwarf();
         let unit = dwarf.unit(dwarf.debug_info.header_from_offset(unit).ok()?).ok()?;
@@ -161,7 +161,7 @@ impl Variables {
     }
 
     /// What is declared for the variable at `address`, and which part of it is `offset` further on.
-    pub(super) fn declared(&self, address: u64, offset: u64) -> Option<Declared> {
+    pub(crate) fn declared(&self, address: u64, offset: u64) -> Option<Declared> {
         let (unit, entry) = *self.entries.get(&address)?;
         let dwarf = self.dwarf();
         let unit = dwarf.unit(dwarf.debug_info.header_from_offset(unit).ok()?).ok()?;
@@ -174,9 +174,9 @@ impl Variables {
     }
 }
 
-pub(super) struct Reader<'r, 'a> {
-    pub(super) dwarf: &'r gimli::Dwarf<Slice<'a>>,
-    pub(super) unit: &'r Unit<'a>,
+pub(crate) struct Reader<'r, 'a> {
+    pub(crate) dwarf: &'r gimli::Dwarf<Slice<'a>>,
+    pub(crate) unit: &'r Unit<'a>,
 }
 
 impl<'a> Reader<'_, 'a> {
@@ -247,7 +247,7 @@ impl<'a> Reader<'_, 'a> {
         Some(path)
     }
 
-    pub(super) fn entry(&self, reference: AttributeValue<Slice<'a>>) -> Option<(UnitOffset, Entry<'a>)> {
+    pub(crate) fn entry(&self, reference: AttributeValue<Slice<'a>>) -> Option<(UnitOffset, Entry<'a>)> {
         // A type in another unit (a type unit, or one shared by `dwz`) is left unnamed.
         let AttributeValue::UnitRef(offset) = reference else { return None };
         Some((offset, self.unit.entry(offset).ok()?))
@@ -384,7 +384,7 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    pub(super) fn name(&self, entry: &Entry<'a>) -> Option<String> {
+    pub(crate) fn name(&self, entry: &Entry<'a>) -> Option<String> {
         let value = entry.attr_value(gimli::DW_AT_name)?;
         Some(self.dwarf.attr_string(self.unit, value).ok()?.to_string_lossy().into_owned())
     }

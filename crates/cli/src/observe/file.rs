@@ -12,7 +12,7 @@ use crate::output;
 use crate::program::reason;
 
 /// A file that is known to be writable.
-pub(super) enum Output {
+pub(crate) enum Output {
     /// Written beside its final place and moved there when it is complete, so that no reader sees half of it.
     Replace { temporary: NamedTempFile, path: PathBuf },
     /// A pipe or device, which must not be replaced by a file.
@@ -23,7 +23,7 @@ pub(super) enum Output {
 
 impl Output {
     /// Makes sure that a report can be written to `path`.
-    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         Self::try_open(path).map_err(|error| failure(path, &error))
     }
 
@@ -58,24 +58,24 @@ impl Output {
     }
 
     /// Writes what `write` writes, as it comes.
-    pub(super) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+    pub(crate) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
         let mut writing = self.start();
         let written = write(&mut writing);
         writing.finish(written)
     }
 
     /// Begins to write.
-    pub(super) fn start(self) -> Writing {
+    pub(crate) fn start(self) -> Writing {
         Writing(BufWriter::with_capacity(1 << 16, Raw(self)))
     }
 }
 
 /// A file that is being written.
-pub(super) struct Writing(BufWriter<Raw>);
+pub(crate) struct Writing(BufWriter<Raw>);
 
 impl Writing {
     /// All is there, unless `written` says otherwise.
-    pub(super) fn finish(mut self, written: io::Result<()>) -> Result<(), Failure> {
+    pub(crate) fn finish(mut self, written: io::Result<()>) -> Result<(), Failure> {
         let written = written.and_then(|()| self.0.flush());
         let (Raw(output), _) = self.0.into_parts();
         match output {
