@@ -10,8 +10,8 @@ use std::ops::Range;
 use gimli::{AttributeValue, DebugInfoOffset, UnitOffset};
 use poundlock_statfile::LockKind;
 
-use super::words::is_lock_type;
 use super::variables::{DEEPEST, Entry, Reader, Slice};
+use super::words::is_lock_type;
 
 /// Types beyond which nothing is looked for.
 const TYPES: usize = 256;

@@ -16,8 +16,8 @@ use addr2line::Loader;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, SymbolKind, elf};
 use poundlock_statfile::{LockKind, Module, Snapshot};
 
-use super::words::short;
 use super::variables::{Declared, Variables};
+use super::words::short;
 
 /// Where distributions put debug information that they ship apart from the program.
 const DEBUG_DIR: &str = "/usr/lib/debug";

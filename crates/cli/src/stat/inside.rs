@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::holders::sleeping;
 use super::report::side;
 use super::sampler::{Graph, Sleep};
-use crate::observe::symbols::Space;
 use super::text::duration;
+use crate::observe::symbols::Space;
 use crate::output::counted;
 
 /// Waits shorter than this are what locks are for: a process may end, or be looked at, in the middle of one.

@@ -16,9 +16,9 @@ use super::inside::Inside;
 use super::names::{Names, StackId};
 use super::report::{Process, RanOn, Report, ratio};
 use super::sampler::Outcome;
-use crate::observe::symbols::Variable;
 use super::threads::Role;
 use super::timeline::Timeline;
+use crate::observe::symbols::Variable;
 
 /// Of the document: it changes when something in it is taken away or gets another meaning.
 pub(super) const VERSION: u32 = 4;

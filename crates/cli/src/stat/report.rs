@@ -15,9 +15,9 @@ use super::inside::{self, Inside};
 use super::json;
 use super::names::{Known, Names, StackId};
 use super::sampler::Outcome;
-use crate::observe::symbols::{Space, Symbols, Variable, file_name};
 use super::threads::{self, Role};
 use super::timeline::{self, Places, Timeline};
+use crate::observe::symbols::{Space, Symbols, Variable, file_name};
 
 /// As many single locks are shown at most: the JSON has all.
 const MOST_SHOWN: usize = 100_000;

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::holders::sleeping;
 use super::sampler::{Estimate, Hidden, Outcome, Sleep, Times};
-use crate::observe::symbols::file_name;
 use super::text::duration;
+use crate::observe::symbols::file_name;
 use crate::output::counted;
 
 /// Calls with a line of their own; the others are summed up.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use poundlock_statfile::{Error, Live, LiveHold, LiveLock, LiveThread, LockKind};
 
-use crate::observe::calls;
 use super::graph;
 use super::outcome::{Graph, Hidden, Holder, Outcome, Process, Sleep, Threads, Times, WaitedLock};
-use crate::observe::proc::{self, Seen, Stat, Sums, Task};
 use super::series::{self, Key, Party, Series, Waited};
 use super::tally::{Life, STILL_NS, Sample, Tally};
+use crate::observe::calls;
+use crate::observe::proc::{self, Seen, Stat, Sums, Task};
 
 /// Threads looked at in one round, of all processes together: some 4 us each.
 const THREADS: usize = 24;
