@@ -24,6 +24,7 @@ mod message;
 mod observe;
 mod output;
 mod program;
+mod remote;
 #[cfg(feature = "bench")]
 mod results;
 mod run;
@@ -32,6 +33,7 @@ mod semaphores;
 mod sim;
 mod stat;
 mod torture;
+mod who;
 
 #[derive(Parser)]
 #[command(name = "poundlock", version, about)]
@@ -47,6 +49,8 @@ enum Cmd {
     /// Run a program and show which locks it waits for, where, and how long
     #[command(mut_arg("command", |argument| argument.required(false).required_unless_present("read")))]
     Stat(Box<stat::Args>),
+    /// Show who waits for what in a running process or a core file, and who holds it
+    Who(who::Args),
     /// List the locks that a program can run on
     Locks(locks::Args),
     /// Measure our locks against glibc's on this machine
@@ -94,6 +98,7 @@ fn dispatch(cmd: Cmd) -> ExitCode {
     match cmd {
         Cmd::Run(args) => run::main(args),
         Cmd::Stat(args) => stat::main(*args),
+        Cmd::Who(args) => who::main(args),
         Cmd::Locks(args) => locks::main(args),
         #[cfg(feature = "bench")]
         Cmd::Bench(args) => bench::main(args),

@@ -105,7 +105,7 @@ fn place(live: &Live, tag: u64, began: Option<u64>, threads: &[LiveThread], now:
 }
 
 /// Cycles in a graph, each beginning at its lowest number. Of cycles that share a part, at least one.
-fn cycles<T>(edges: &[Vec<(usize, T)>]) -> Vec<Vec<usize>> {
+pub(crate) fn cycles<T>(edges: &[Vec<(usize, T)>]) -> Vec<Vec<usize>> {
     let mut found: Vec<Vec<usize>> = Vec::new();
     let mut done = vec![false; edges.len()];
     for start in 0..edges.len() {
