@@ -1,5 +1,5 @@
-// A thread in each call that sleeps, over and over; says at the end of its input which of them saw EINTR, though
-// no signal was sent. Those of the second half go in and out of their calls all the time.
+// A thread in each call that sleeps, over and over; says at the end of its input which of them saw EINTR,
+// though no signal was sent. The last three go in and out of their calls all the time.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/futex.h>
@@ -41,7 +41,12 @@ static int in_clock_nanosleep(void)
 	return error ? -1 : 0;
 }
 static int in_poll(void) { struct pollfd fd = { pipes[0], POLLIN, 0 }; return poll(&fd, 1, LONG * 1000); }
-static int in_ppoll(void) { struct pollfd fd = { pipes[0], POLLIN, 0 }; struct timespec t = { LONG, 0 }; return ppoll(&fd, 1, &t, NULL); }
+static int in_ppoll(void)
+{
+	struct pollfd fd = { pipes[0], POLLIN, 0 };
+	struct timespec t = { LONG, 0 };
+	return ppoll(&fd, 1, &t, NULL);
+}
 static int in_select(void)
 {
 	fd_set set;
@@ -52,7 +57,11 @@ static int in_select(void)
 }
 static int in_epoll(void) { struct epoll_event event; return epoll_wait(epoll, &event, 1, LONG * 1000); }
 static int in_semop(void) { struct sembuf op = { 0, -1, 0 }; return semop(array, &op, 1); }
-static int in_msgrcv(void) { struct { long type; char text[8]; } message; return msgrcv(queue, &message, 8, 0, 0) < 0 ? -1 : 0; }
+static int in_msgrcv(void)
+{
+	struct { long type; char text[8]; } message;
+	return msgrcv(queue, &message, 8, 0, 0) < 0 ? -1 : 0;
+}
 static int in_read(void) { char byte; return read(pipes[0], &byte, 1) < 0 ? -1 : 0; }
 static int in_recv(void) { char byte; return recv(sockets[0], &byte, 1, 0) < 0 ? -1 : 0; }
 static int in_recv_timed(void) { char byte; return recv(timed_sockets[0], &byte, 1, 0) < 0 ? -1 : 0; }
@@ -68,7 +77,11 @@ static int in_sigtimedwait(void)
 static int in_sem_wait(void) { return sem_wait(&semaphore); }
 static int in_sem_timedwait(void) { struct timespec t = later(); return sem_timedwait(&semaphore, &t); }
 static int in_futex(void) { return syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, NULL); }
-static int in_futex_timed(void) { struct timespec t = { LONG, 0 }; return syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, &t); }
+static int in_futex_timed(void)
+{
+	struct timespec t = { LONG, 0 };
+	return syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, &t);
+}
 static int in_pause(void) { return pause(); }
 static int in_wait(void) { return wait(NULL) < 0 ? -1 : 0; }
 static int short_epoll(void) { struct epoll_event event; return epoll_wait(epoll, &event, 1, 1); }

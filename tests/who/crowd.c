@@ -1,5 +1,5 @@
-// So many threads wait for one lock; one that computes, and one that hands a number round; the sums must be right at
-// the end of the input.
+// As many threads as the first argument says wait for one lock. With a second one, others work on a sum, which
+// must be right at the end of the input.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -46,7 +46,12 @@ static void *wait_normal(void *x) { pthread_mutex_lock(&normal); return x; }
 static void *wait_recursive(void *x) { pthread_mutex_lock(&recursive); return x; }
 static void *wait_checking(void *x) { pthread_mutex_lock(&checking); return x; }
 static void *wait_adaptive(void *x) { pthread_mutex_lock(&adaptive); return x; }
-static void *wait_timed(void *x) { struct timespec t = later(); pthread_mutex_timedlock(&timed, &t); return x; }
+static void *wait_timed(void *x)
+{
+	struct timespec t = later();
+	pthread_mutex_timedlock(&timed, &t);
+	return x;
+}
 static void *wait_robust(void *x) { pthread_mutex_lock(&robust); return x; }
 static void *wait_inherits(void *x) { pthread_mutex_lock(&inherits); return x; }
 static void *wait_shared(void *x) { pthread_mutex_lock(&shared); return x; }
@@ -72,7 +77,12 @@ static void *wait_condition_timed(void *x)
 	return x;
 }
 static void *wait_semaphore(void *x) { sem_wait(&semaphore); return x; }
-static void *wait_semaphore_timed(void *x) { struct timespec t = later(); sem_timedwait(&timed_semaphore, &t); return x; }
+static void *wait_semaphore_timed(void *x)
+{
+	struct timespec t = later();
+	sem_timedwait(&timed_semaphore, &t);
+	return x;
+}
 static void *wait_barrier(void *x) { pthread_barrier_wait(&barrier); return x; }
 static void *wait_join(void *x) { pthread_join(sleeper, NULL); return x; }
 static void hang(void) { for (;;) pause(); }

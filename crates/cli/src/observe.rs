@@ -1,6 +1,7 @@
-//! What those share who watch a program that runs with our library: `stat` and `check`.
+//! What those share who watch a program: `stat`, `who`, and whoever runs it with our library.
 
 pub(crate) mod calls;
+pub(crate) mod cycles;
 pub(crate) mod file;
 pub(crate) mod members;
 pub(crate) mod place;

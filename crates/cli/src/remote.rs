@@ -71,6 +71,15 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
+    /// Where its stack begins; 0 if unknown.
+    pub(crate) fn sp(&self) -> u64 {
+        match (&self.registers, &self.doing) {
+            (Some(registers), _) => registers.sp,
+            (None, call::Doing::Call { sp, .. } | call::Doing::Outside { sp, .. }) => *sp,
+            _ => 0,
+        }
+    }
+
     /// The call that it is in.
     pub(crate) fn call(&self) -> Option<&call::Call> {
         match &self.doing {

@@ -34,13 +34,12 @@ use crate::observe::file::Output;
 use crate::observe::place::{self, monotonic_ns};
 use crate::{launch, library, output, program, run, semaphores};
 pub(crate) use figures::runs;
-pub(crate) use sampler::cycles;
-pub(crate) use text::duration;
 use figures::{Begun, Figures};
 use report::{About, Report, Wanted};
 use sampler::Outcome;
 use session::Session;
 use text::Style;
+pub(crate) use text::duration;
 
 /// What to run, and how to report it.
 #[derive(clap::Args)]

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     core: Option<PathBuf>,
     /// The program that the core file is of, if it is not where it was
-    #[arg(long, value_name = "FILE", requires = "core")]
+    #[arg(long, value_name = "FILE", requires = "core", conflicts_with = "pid")]
     exe: Option<PathBuf>,
     /// Show all threads, and all of their stacks
     #[arg(long)]
@@ -91,7 +91,9 @@ impl Origin {
 
     /// How long the process stood still.
     fn stood(&self) -> String {
-        let Some((wall, longest)) = self.looked else { return "as it was when the core file was made".to_owned() };
+        let Some((wall, longest)) = self.looked else {
+            return "as it was when the core file was made".to_owned();
+        };
         let left = self.threads - self.stopped;
         let left = match left {
             0 => String::new(),
@@ -176,10 +178,16 @@ fn of_process(pid: u32) -> Result<(Picture, Origin), Failure> {
 
 fn of_core(path: &std::path::Path, exe: Option<&std::path::Path>) -> Result<(Picture, Origin), Failure> {
     let core = Core::open(path, exe)?;
-    let source =
-        Source { snapshot: &core.snapshot, maps: &core.maps, threads: &core.threads, pid: None, record: None };
+    let source = Source {
+        snapshot: &core.snapshot,
+        maps: &core.maps,
+        threads: &core.threads,
+        pid: None,
+        record: None,
+    };
     let picture = picture::draw(&source, &core);
-    let program = if core.snapshot.exe.is_empty() { core.name.clone() } else { file_name(&core.snapshot.exe) };
+    let program =
+        if core.snapshot.exe.is_empty() { core.name.clone() } else { file_name(&core.snapshot.exe) };
     let origin = Origin {
         pid: Some(core.snapshot.pid).filter(|pid| *pid != 0),
         program,

@@ -363,13 +363,18 @@ pub(super) const PAGES: &[Page] = &[
             ("poundlock who $(pidof server)", "By its name"),
             ("sudo poundlock who --all 4711", "Another user's process: all threads, whole stacks"),
             ("poundlock who --json - 4711 | jq .sentences", "Its deadlocks, for programs"),
-            ("poundlock who --core core.4711 --exe ./server", "In a core file, made by the kernel or by `gcore`"),
+            (
+                "poundlock who --core core.4711 --exe ./server",
+                "In a core file, made by the kernel or by `gcore`",
+            ),
         ],
         sections: &[
             (
                 "RIGHTS",
                 &[
-                    Text("What a debugger needs: your own processes, if the system lets users trace them; else:"),
+                    Text(
+                        "What a debugger needs: your own processes, if the system lets users trace them; else:",
+                    ),
                     Tagged("sudo", "For processes of others, and of programs with more rights than you."),
                     Tagged(
                         "kernel.yama.ptrace_scope",

@@ -62,9 +62,8 @@ impl Core {
         }
         let (segments, notes) = parse(&file).map_err(|what| failure(&what))?;
         if let Some(exe) = exe {
-            File::open(exe).map_err(|error| {
-                Failure::new(1, format_args!("{}: {}", exe.display(), reason(&error)))
-            })?;
+            File::open(exe)
+                .map_err(|error| Failure::new(1, format_args!("{}: {}", exe.display(), reason(&error))))?;
         }
         let mut core = Core {
             file,
@@ -78,7 +77,9 @@ impl Core {
         core.read_maps(&notes, exe);
         core.read_threads(&notes);
         if core.threads.is_empty() {
-            return Err(failure("no thread is described in it: its beginning is damaged, or it is of another machine"));
+            return Err(failure(
+                "no thread is described in it: its beginning is damaged, or it is of another machine",
+            ));
         }
         core.warn_of_other_files();
         Ok(core)
@@ -103,6 +104,7 @@ impl Core {
                     start: segment.start,
                     end: segment.whole,
                     offset: 0,
+                    inode: 0,
                     executable: segment.executable,
                     writable: segment.writable,
                     path: String::new(),
@@ -116,7 +118,8 @@ impl Core {
             longs.chunks_exact(2).find(|pair| pair[0] == AT_PHDR).map(|pair| pair[1])
         });
         let maps = Maps(mappings);
-        let program = headers.and_then(|at| maps.at(at)).map(|mapping| mapping.path.clone()).unwrap_or_default();
+        let program =
+            headers.and_then(|at| maps.at(at)).map(|mapping| mapping.path.clone()).unwrap_or_default();
         let place = |path: &str| match exe {
             Some(exe) if path == program => exe.to_string_lossy().into_owned(),
             _ => path.strip_suffix(" (deleted)").unwrap_or(path).to_owned(),
@@ -205,7 +208,10 @@ impl Core {
             let (mut then, mut now) = ([0; HEADER], [0; HEADER]);
             let there = self.in_core(module.start, &mut then) == HEADER && then.starts_with(b"\x7fELF");
             if there && file.read_exact_at(&mut now, 0).is_ok() && then != now {
-                say(format_args!("{}: not the file that the process had mapped; names may be wrong", module.path));
+                say(format_args!(
+                    "{}: not the file that the process had mapped; names may be wrong",
+                    module.path
+                ));
             }
         }
     }
@@ -321,6 +327,7 @@ fn file_notes(bytes: &[u8]) -> Option<Vec<Mapping>> {
             offset: of[2].checked_mul(page)?,
             executable: false,
             writable: false,
+            inode: 0,
             path: paths.next()?,
         })
     };

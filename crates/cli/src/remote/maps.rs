@@ -13,7 +13,9 @@ pub(crate) struct Mapping {
     pub(crate) offset: u64,
     pub(crate) executable: bool,
     pub(crate) writable: bool,
-    /// As the process has it; empty if it is of no file.
+    /// Of the file; 0 if unknown.
+    pub(crate) inode: u64,
+    /// As the kernel has it; empty if it is of no file.
     pub(crate) path: String,
 }
 
@@ -50,10 +52,11 @@ impl Maps {
             let rights = word();
             let (executable, writable) = (rights.contains('x'), rights.contains('w'));
             let offset = number(word())?;
-            let (_device, _inode) = (word(), word());
+            let _device = word();
+            let inode = word().parse().unwrap_or(0);
             // The kernel writes a newline in a name as four characters.
             let path = rest.trim_start().replace("\\012", "\n");
-            Some(Mapping { start, end, offset, executable, writable, path })
+            Some(Mapping { start, end, offset, executable, writable, inode, path })
         };
         Maps(text.lines().filter_map(mapping).collect())
     }
@@ -94,10 +97,18 @@ impl Files {
         if let Some(name) = mapping.path.strip_suffix(GONE) {
             return self.link(mapping, name).unwrap_or_else(|| mapping.path.clone());
         }
-        match &self.root {
-            Some(root) => format!("{}{}", root.display(), mapping.path),
-            None => mapping.path.clone(),
+        // Under its root; or where the kernel shows us files that are in no directory of ours, by the names
+        // that they have there; or without a name.
+        let there = self.root.as_ref().map(|root| format!("{}{}", root.display(), mapping.path));
+        let Some(there) = there else { return mapping.path.clone() };
+        let inode =
+            |path: &str| std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|f| f.ino());
+        let places = [there, mapping.path.clone()];
+        let same = places.iter().find(|path| inode(path) == Some(mapping.inode));
+        if let Some(found) = same.or_else(|| places.iter().find(|path| inode(path).is_some())) {
+            return found.clone();
         }
+        self.link(mapping, &mapping.path).unwrap_or_else(|| mapping.path.clone())
     }
 
     fn link(&mut self, mapping: &Mapping, name: &str) -> Option<String> {

@@ -160,7 +160,9 @@ pub(crate) fn check(pid: u32) -> Result<(), Failure> {
     if field("State:").is_some_and(|state| state.starts_with(['Z', 'X'])) {
         let threads = field("Threads:").unwrap_or("1");
         if threads == "1" || threads == "0" {
-            return Err(failure(format_args!("process {pid} has ended; its parent has not asked for it yet")));
+            return Err(failure(format_args!(
+                "process {pid} has ended; its parent has not asked for it yet"
+            )));
         }
     }
     if pid == std::process::id() {
@@ -174,7 +176,8 @@ pub(crate) fn check(pid: u32) -> Result<(), Failure> {
         )));
     }
     let kernel = field("Kthread:").is_some_and(|is| is == "1") || field("VmSize:").is_none();
-    if kernel && std::fs::read_link(format!("/proc/{pid}/exe")).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+    if kernel
+        && std::fs::read_link(format!("/proc/{pid}/exe")).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
     {
         return Err(failure(format_args!("process {pid} has no memory of its own: it is the kernel's")));
     }

@@ -125,6 +125,7 @@ impl Seized {
         #[cfg(not(target_arch = "x86_64"))]
         {
             registers.call = Registers::again(&words, memory.word(words[32]));
+            registers.thread_pointer = self.thread_pointer();
         }
         let stack = stack_from(registers.sp, memory);
         if let Some(again) = made_again(&words)
@@ -176,6 +177,16 @@ impl Seized {
         request(libc::PTRACE_GETREGSET, self.tid, NT_PRSTATUS, (&raw mut area) as usize).ok()?;
         // A program of 32 bits has fewer.
         (area.iov_len == size_of::<[u64; WORDS]>()).then_some(words)
+    }
+
+    /// Which is not among the others.
+    #[cfg(not(target_arch = "x86_64"))]
+    fn thread_pointer(&self) -> Option<u64> {
+        const NT_ARM_TLS: usize = 0x401;
+        let mut pointer = [0u64; 2];
+        let mut area = libc::iovec { iov_base: pointer.as_mut_ptr().cast(), iov_len: size_of::<[u64; 2]>() };
+        request(libc::PTRACE_GETREGSET, self.tid, NT_ARM_TLS, (&raw mut area) as usize).ok()?;
+        (area.iov_len >= 8).then_some(pointer[0])
     }
 
     fn set_words(&self, words: &[u64; WORDS]) {

@@ -27,16 +27,17 @@ mod native {
         registers.bp()
     }
 
-    /// Whether the instruction before may be a call: how long calls are, and how they begin.
-    pub(super) fn is_after_call(before: &[u8]) -> bool {
-        let n = before.len();
-        let direct = n >= 5 && before[n - 5] == 0xe8;
+    /// The call that the instruction before `at` may be: how long calls are, and how they begin.
+    pub(super) fn after_call(before: &[u8; 7], at: u64) -> Option<super::Call> {
+        let [_, _, opcode, distance @ ..] = *before;
+        if opcode == 0xe8 {
+            let distance = i64::from(i32::from_le_bytes(distance));
+            return Some(super::Call::To(at.wrapping_add_signed(distance)));
+        }
         // `call *reg`, `call *disp8(reg)`, `call *disp32(reg)` and with an index: the opcode and its second
         // half, which says how long it is.
-        let indirect = |length: usize| {
-            n >= length && before[n - length] == 0xff && (before[n - length + 1] >> 3) & 7 == 2
-        };
-        direct || [2, 3, 4, 6, 7].into_iter().any(indirect)
+        let indirect = |length: usize| before[7 - length] == 0xff && (before[8 - length] >> 3) & 7 == 2;
+        [2, 3, 4, 6, 7].into_iter().any(indirect).then_some(super::Call::Somewhere)
     }
 }
 
@@ -56,11 +57,13 @@ mod native {
     }
 
     /// `bl` or `blr`.
-    pub(super) fn is_after_call(before: &[u8]) -> bool {
-        let Some(word) = before.last_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes)) else {
-            return false;
-        };
-        word & 0xfc00_0000 == 0x9400_0000 || word & 0xffff_fc1f == 0xd63f_0000
+    pub(super) fn after_call(before: &[u8; 7], at: u64) -> Option<super::Call> {
+        let word = u32::from_le_bytes([before[3], before[4], before[5], before[6]]);
+        if word & 0xfc00_0000 == 0x9400_0000 {
+            let distance = i64::from((word << 6) as i32 >> 6) * 4;
+            return Some(super::Call::To(at.wrapping_sub(4).wrapping_add_signed(distance)));
+        }
+        (word & 0xffff_fc1f == 0xd63f_0000).then_some(super::Call::Somewhere)
     }
 }
 
@@ -69,7 +72,9 @@ const DEEPEST: usize = 256;
 /// As many words are looked at for a return address,
 const SEARCHED: u64 = 256;
 /// and as often in one stack.
-const SEARCHES: usize = 3;
+const SEARCHES: usize = 8;
+/// A call of a function, or of one that jumps to it, goes as near.
+const NEAR: u64 = 1 << 16;
 
 /// One function on a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,12 +137,19 @@ impl<'m> Unwinder<'m> {
             let next = self.inner.unwind_frame(address, &mut registers, &mut self.cache, &mut read);
             let sp = registers.sp();
             let (at, guessed) = match next {
-                Ok(Some(at)) if sp > before && self.maps.is_code(at.wrapping_sub(1)) => (at, false),
+                // A leaf function need not have touched the stack.
+                Ok(Some(at))
+                    if (sp > before || frames.len() == 1) && self.maps.is_code(at.wrapping_sub(1)) =>
+                {
+                    (at, false)
+                }
                 // The outermost function, if it was one that can be.
                 Ok(None) if frames.len() > 1 => break,
-                _ if searches < SEARCHES && frames.len() < 8 => {
+                _ if searches < SEARCHES && frames.len() < 12 => {
                     searches += 1;
-                    let Some((at, place)) = self.search(before, thread, memory) else { break };
+                    let Some((at, place)) = self.search(address.address(), before, thread, memory) else {
+                        break;
+                    };
                     let fp = native::fp(&registers);
                     let fp = if fp > place { fp } else { 0 };
                     registers = native::registers(at, place + 8, fp, at, self.inner.max_known_code_address());
@@ -155,8 +167,8 @@ impl<'m> Unwinder<'m> {
         frames
     }
 
-    /// The next word that looks like a return address, and where it is.
-    fn search(&self, from: u64, thread: &Thread, memory: &impl Memory) -> Option<(u64, u64)> {
+    /// The next word that looks like a return address of the function at `pc`, and where it is.
+    fn search(&self, pc: u64, from: u64, thread: &Thread, memory: &impl Memory) -> Option<(u64, u64)> {
         (0..SEARCHED).map(|n| (from & !7) + n * 8).find_map(|place| {
             let at = thread.stack.long(place)?;
             if !self.maps.is_code(at.wrapping_sub(1)) {
@@ -164,9 +176,30 @@ impl<'m> Unwinder<'m> {
             }
             let mut before = [0; 7];
             let len = memory.read(at.wrapping_sub(7), &mut before);
-            (len == 7 && native::is_after_call(&before)).then_some((at, place))
+            let after = if len == 7 { native::after_call(&before, at) } else { None };
+            match after? {
+                // Within a file calls go to their function.
+                Call::To(target) if self.same_file(at, pc) => {
+                    (pc.abs_diff(target) < NEAR).then_some((at, place))
+                }
+                _ => Some((at, place)),
+            }
         })
     }
+
+    fn same_file(&self, one: u64, other: u64) -> bool {
+        let path = |at: u64| self.maps.at(at.wrapping_sub(1)).map(|mapping| &mapping.path);
+        path(one) == path(other)
+    }
+}
+
+/// A call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    /// Of the function at this address, or a jump to it.
+    To(u64),
+    /// Of one that a register or a word of memory names.
+    Somewhere,
 }
 
 /// What is added to the addresses of a file that is loaded.
@@ -190,8 +223,9 @@ impl ElfFile {
         }
         let data = object::ReadCache::new(File::open(path).ok()?);
         let file = object::File::parse(&data).ok()?;
-        let is_code = |flags: &SegmentFlags| {
-            matches!(flags, SegmentFlags::Elf { p_flags, .. } if p_flags.contains(elf::PF_X))
+        let is_code = |flags: &SegmentFlags| match flags {
+            SegmentFlags::Elf { p_flags, .. } => p_flags.contains(elf::PF_X),
+            _ => false,
         };
         let code = file.segments().filter(|segment| is_code(&segment.flags())).map(|segment| {
             let (offset, size) = segment.file_range();
@@ -230,15 +264,31 @@ impl ElfFile {
 
 #[cfg(test)]
 mod tests {
-    use super::native::is_after_call;
+    use super::Call;
+    use super::native::after_call;
 
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn calls_are_told_from_other_instructions() {
-        assert!(is_after_call(&[0x90, 0x90, 0xe8, 1, 2, 3, 4]));
-        assert!(is_after_call(&[0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xd0]), "call *%rax");
-        assert!(is_after_call(&[0x90, 0xff, 0x15, 1, 2, 3, 4]), "call *disp32(%rip)");
-        assert!(!is_after_call(&[0x90; 7]));
-        assert!(!is_after_call(&[0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xe0]), "jmp *%rax");
+        assert_eq!(after_call(&[0x90, 0x90, 0xe8, 0xfb, 0xff, 0xff, 0xff], 0x1000), Some(Call::To(0xffb)));
+        for before in [
+            [0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xd0], // call *%rax
+            [0x90, 0xff, 0x15, 1, 2, 3, 4],             // call *disp32(%rip)
+            [0x90, 0x90, 0x90, 0x90, 0xff, 0x50, 8],    // call *8(%rax)
+        ] {
+            assert_eq!(after_call(&before, 0x1000), Some(Call::Somewhere), "{before:x?}");
+        }
+        assert_eq!(after_call(&[0x90; 7], 0x1000), None);
+        // jmp *%rax
+        assert_eq!(after_call(&[0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xe0], 0x1000), None);
+    }
+
+    #[test]
+    #[cfg(target_arch = "aarch64")]
+    fn calls_are_told_from_other_instructions() {
+        // bl .-4, blr x1, ret
+        assert_eq!(after_call(&[0, 0, 0, 0xff, 0xff, 0xff, 0x97], 0x1000), Some(Call::To(0xff8)));
+        assert_eq!(after_call(&[0, 0, 0, 0x20, 0x00, 0x3f, 0xd6], 0x1000), Some(Call::Somewhere));
+        assert_eq!(after_call(&[0, 0, 0, 0xc0, 0x03, 0x5f, 0xd6], 0x1000), None);
     }
 }

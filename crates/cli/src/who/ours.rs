@@ -6,6 +6,7 @@
 //! the thread's node is: no other word of the program has that.
 
 use std::mem::offset_of;
+use std::ops::Range;
 
 use object::{Object as _, ObjectSymbol as _};
 use poundlock_core::adaptive::RawAdaptive;
@@ -38,6 +39,9 @@ const FIRST: u64 = {
 };
 /// In a readers-writer lock: the waiter that may try for it.
 const HEAD: u64 = RawRwLock::<Linux>::HEAD_OFFSET as u64;
+/// In a `pthread_cond_t`: what it has if it is ours, in all but the lowest bit.
+const MARK: u64 = 44;
+const OURS: u32 = 0x504c_4b00;
 /// No list is longer.
 const LONGEST: usize = 1 << 16;
 /// What marks the sort of a mutex in a node's word of it.
@@ -56,6 +60,8 @@ struct Node {
     address: u64,
     /// As lists name it; 0 of a spare one.
     id: u32,
+    /// As the queue of a hand-off mutex names it.
+    waiter: u32,
 }
 
 impl Registry {
@@ -77,7 +83,8 @@ impl Registry {
         let mut registry = Registry { layout, chunks: Vec::new() };
         let known = registry.long(offset_of!(Layout, magic)) == Layout::MAGIC
             && registry.word(offset_of!(Layout, size)) as usize == size_of::<Layout>();
-        if !known || registry.per_chunk() == 0 || registry.entry_size() == 0 || registry.place(NODE_SIZE) == 0 {
+        if !known || registry.per_chunk() == 0 || registry.entry_size() == 0 || registry.place(NODE_SIZE) == 0
+        {
             return None;
         }
         let high = memory.word(registry.long(offset_of!(Layout, high)))?;
@@ -117,9 +124,11 @@ impl Registry {
     /// The node of which a thread sleeps on this word.
     fn node(&self, word: u64) -> Option<Node> {
         let array = self.per_chunk() * self.entry_size();
-        let (n, chunk) = self.chunks.iter().enumerate().find(|(_, chunk)| {
-            **chunk != 0 && (**chunk..chunk.saturating_add(array)).contains(&word)
-        })?;
+        let (n, chunk) = self
+            .chunks
+            .iter()
+            .enumerate()
+            .find(|(_, chunk)| **chunk != 0 && (**chunk..chunk.saturating_add(array)).contains(&word))?;
         let index = n as u64 * self.per_chunk() + (word - chunk) / self.entry_size();
         let record = self.record(index)?;
         let (size, state) = (self.place(NODE_SIZE), self.place(STATE));
@@ -127,11 +136,52 @@ impl Registry {
             let offset = word.checked_sub(record + first + state)?;
             (offset % size == 0 && offset / size < u64::from(count)).then_some(offset / size)
         };
+        let waiter = |place: u32| index as u32 * (LEVELS + SPARES) + place + 1;
         if let Some(level) = among(self.place(NODES), LEVELS) {
             let id = index as u32 * LEVELS + level as u32 + 1;
-            return Some(Node { address: word - state, id });
+            return Some(Node { address: word - state, id, waiter: waiter(level as u32) });
         }
-        among(self.place(SPARE_NODES), SPARES).map(|_| Node { address: word - state, id: 0 })
+        among(self.place(SPARE_NODES), SPARES).map(|spare| Node {
+            address: word - state,
+            id: 0,
+            waiter: waiter(LEVELS + spare as u32),
+        })
+    }
+
+    /// The node of a queue of a hand-off mutex.
+    fn address_of_waiter(&self, waiter: u32) -> Option<u64> {
+        let at = u64::from(waiter.checked_sub(1)?);
+        let record = self.record(at / u64::from(LEVELS + SPARES))?;
+        let place = at % u64::from(LEVELS + SPARES);
+        let (first, place) = match place.checked_sub(u64::from(LEVELS)) {
+            None => (NODES, place),
+            Some(spare) => (SPARE_NODES, spare),
+        };
+        Some(record + self.place(first) + place * self.place(NODE_SIZE))
+    }
+
+    /// Whether a node is in the queue of this hand-off mutex, which counts whoever holds it or waits.
+    fn queues(&self, raw: u64, waiter: u32, memory: &impl Memory) -> bool {
+        /// Of the word of those that have come last.
+        const LINK: u32 = (1 << 25) - 1;
+        let counted = memory.word(raw).is_some_and(|count| (2..1 << 22).contains(&count));
+        let links = [(raw.wrapping_add(4), LINK), (raw.wrapping_add(8), u32::MAX)];
+        counted
+            && links.into_iter().any(|(at, link)| {
+                let mut now = memory.word(at).map_or(0, |word| word & link);
+                for _ in 0..LONGEST {
+                    if now == waiter {
+                        return true;
+                    }
+                    let next =
+                        self.address_of_waiter(now).and_then(|node| memory.word(node + self.place(AFTER)));
+                    match next {
+                        Some(next) if next != 0 => now = next,
+                        _ => return false,
+                    }
+                }
+                false
+            })
     }
 
     fn address_of(&self, id: u32) -> Option<u64> {
@@ -158,15 +208,22 @@ impl Registry {
     }
 
     /// What a thread sleeps for that sleeps on this word. `None` if the word is none of a node of ours.
-    /// `candidates` are addresses on its stack.
+    /// `candidates` are addresses on its stack, of which `own` is what our
+    /// library keeps there itself.
     pub(super) fn wait(
         &self,
         word: u64,
         candidates: &[u64],
+        own: &Range<u64>,
         memory: &impl Memory,
     ) -> Option<Found> {
         let node = self.node(word)?;
         let says = memory.word(word)?;
+        // A record and the library's own variables name nodes as a lock does.
+        let array = self.per_chunk() * self.entry_size();
+        let may_be = |at: u64| {
+            !own.contains(&at) && !self.chunks.iter().any(|chunk| (*chunk..chunk + array).contains(&at))
+        };
         let found = |object: u64, kind| Found { mutex: None, ..Found::new(object, word, kind, Maker::Ours) };
         let lock = memory.long(node.address + self.place(LOCK)).unwrap_or(0) & !SORTS;
         if node.id == 0 {
@@ -175,25 +232,41 @@ impl Registry {
         let waits_for_signal = says & !state::CANCELLED == state::WAITING;
         if waits_for_signal {
             let head = |at: u64| at.wrapping_add(RawCondvar::<Linux>::WAITERS_OFFSET as u64);
-            let at = candidates.iter().copied().find(|&at| self.lists(head(at), node.id, memory));
+            let at = candidates.iter().copied().find(|&at| {
+                may_be(at)
+                    && memory.word(at.wrapping_add(MARK)).is_some_and(|mark| mark & !1 == OURS)
+                    && self.lists(head(at), node.id, memory)
+            });
             let mutex = (lock != 0).then(|| lock.wrapping_sub(RAW));
             return Some(Found { mutex, ..found(at.unwrap_or(0), Kind::Condition) });
         }
         // A signal has put it from the condition variable to the mutex.
-        if lock != 0 && self.lists(lock.wrapping_add(FIRST), node.id, memory) {
+        let in_mutex = || {
+            self.lists(lock.wrapping_add(FIRST), node.id, memory) || self.queues(lock, node.waiter, memory)
+        };
+        if lock != 0 && in_mutex() {
             return Some(found(lock.wrapping_sub(RAW), Kind::Mutex));
         }
         for &at in candidates {
-            for raw in [at, at.wrapping_add(RAW)] {
+            for raw in [at, at.wrapping_add(RAW)].into_iter().filter(|&raw| may_be(raw)) {
                 if self.lists(raw.wrapping_add(FIRST), node.id, memory) {
-                    return Some(if self.is_rwlock(raw, memory) {
-                        found(raw, Kind::RwRead)
-                    } else {
-                        found(raw.wrapping_sub(RAW), Kind::Mutex)
-                    });
+                    let mutex = raw.wrapping_sub(RAW);
+                    // glibc's kind, and what elision has there.
+                    let kind = memory.word(mutex.wrapping_add(KIND));
+                    if self.is_rwlock(raw, memory) {
+                        return Some(found(raw, Kind::RwRead));
+                    } else if kind.is_some_and(|kind| kind & !0x303 == 0) && memory.word(raw) != Some(0) {
+                        return Some(found(mutex, Kind::Mutex));
+                    }
                 }
                 if self.lists(raw.wrapping_add(FIRST + 4), node.id, memory) && self.is_rwlock(raw, memory) {
                     return Some(found(raw, Kind::RwWrite));
+                }
+                let is_plausible = |kind: u32| kind & !0x303 == 0;
+                if self.queues(raw, node.waiter, memory)
+                    && memory.word(raw.wrapping_sub(RAW).wrapping_add(KIND)).is_some_and(is_plausible)
+                {
+                    return Some(found(raw.wrapping_sub(RAW), Kind::Mutex));
                 }
             }
         }
@@ -203,11 +276,12 @@ impl Registry {
     }
 
     /// Whether this is a readers-writer lock, rather than a mutex, whose sleepers are named at the same place:
-    /// it also names one of its waiters as the head, where a mutex names a thread that spins.
+    /// it names one of its waiters as the head, too, where a mutex names a thread that spins.
     fn is_rwlock(&self, raw: u64, memory: &impl Memory) -> bool {
         let head = memory.word(raw.wrapping_add(HEAD)).filter(|&head| head != 0);
         head.is_some_and(|head| {
-            self.lists(raw.wrapping_add(FIRST), head, memory) || self.lists(raw.wrapping_add(FIRST + 4), head, memory)
+            self.lists(raw.wrapping_add(FIRST), head, memory)
+                || self.lists(raw.wrapping_add(FIRST + 4), head, memory)
         })
     }
 
@@ -220,6 +294,10 @@ impl Registry {
         match kind {
             Kind::Mutex => {
                 let has_owner = memory.word(object + KIND).is_some_and(|kind| matches!(kind & 3, 1 | 2));
+                // Whichever of ours it is.
+                if memory.word(object + RAW) == Some(0) {
+                    return Holder::Nobody;
+                }
                 if !has_owner {
                     return Holder::Unknown(PLAIN);
                 }
@@ -228,7 +306,9 @@ impl Registry {
             Kind::RwRead | Kind::RwWrite => {
                 let Some(word) = memory.word(object) else { return Holder::Nobody };
                 if word & RawRwLock::<Linux>::HELD_BY_WRITER != 0 {
-                    return memory.word(object + WRITER).map_or(Holder::Nobody, |owner| self.thread(owner, memory));
+                    return memory
+                        .word(object + WRITER)
+                        .map_or(Holder::Nobody, |owner| self.thread(owner, memory));
                 }
                 let readers = word & RawRwLock::<Linux>::HELD_BY_READERS;
                 if word & RawRwLock::<Linux>::MORE_READERS != 0 {

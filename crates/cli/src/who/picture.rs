@@ -8,6 +8,7 @@ use super::ours::Registry;
 use super::record::{Held, Record};
 use super::waits::{Finder, Found, Holder, Kind, Maker, Names};
 use crate::observe::calls;
+use crate::observe::cycles::cycles;
 use crate::observe::symbols::{Space, Symbols};
 use crate::observe::words::{acquires, short};
 use crate::remote::call::Doing;
@@ -15,7 +16,6 @@ use crate::remote::maps::Maps;
 use crate::remote::process::Still;
 use crate::remote::unwind::{Frame, Unwinder};
 use crate::remote::{Memory, Thread};
-use crate::stat::cycles;
 
 /// A thread.
 pub(super) struct Seen {
@@ -113,9 +113,10 @@ pub(super) fn draw<M: Memory>(source: &Source, memory: &M) -> Picture {
         source.threads.iter().map(|thread| unwinder.stack(thread, memory)).collect();
     let registry = Registry::find(source.snapshot, memory);
     let has_library = registry.is_some();
-    let pointers = source.threads.iter().filter_map(|thread| {
-        Some((thread.registers.as_ref()?.thread_pointer?, thread.inner))
-    });
+    let pointers = source
+        .threads
+        .iter()
+        .filter_map(|thread| Some((thread.registers.as_ref()?.thread_pointer?, thread.inner)));
     let finder = Finder {
         memory,
         space: &space,
@@ -140,7 +141,8 @@ pub(super) fn draw<M: Memory>(source: &Source, memory: &M) -> Picture {
 
 fn languages(snapshot: &Snapshot, threads: &[Seen]) -> Languages {
     let has = |part: &str| snapshot.modules.iter().any(|module| module.path.contains(part));
-    let stack = |part: &str| threads.iter().any(|thread| thread.stack.iter().any(|frame| frame.starts_with(part)));
+    let stack =
+        |part: &str| threads.iter().any(|thread| thread.stack.iter().any(|frame| frame.starts_with(part)));
     Languages {
         go: stack("runtime.futex") || stack("runtime.mcall") || stack("runtime.goexit"),
         java: has("/libjvm.so"),
@@ -176,7 +178,11 @@ impl<M: Memory> Drawing<'_, M> {
                 name: thread.name.clone(),
                 stood_ns: thread.stood_ns,
                 state: state(thread),
-                stack: functions.iter().flat_map(|names| names.iter()).map(|named| named.text.clone()).collect(),
+                stack: functions
+                    .iter()
+                    .flat_map(|names| names.iter())
+                    .map(|named| named.text.clone())
+                    .collect(),
                 guessed: frames.iter().filter(|frame| frame.guessed).count(),
                 line: line(&functions),
                 waits: None,
@@ -210,7 +216,9 @@ impl<M: Memory> Drawing<'_, M> {
             .zip(self.source.threads)
             .map(|((thread, before), copied)| match (self.source.pid, before) {
                 (None, _) => true,
-                (_, Some(before)) => before.is_as_copied(copied) && still(thread.tid).as_ref() == Some(before),
+                (_, Some(before)) => {
+                    before.is_as_copied(copied) && still(thread.tid).as_ref() == Some(before)
+                }
                 _ => false,
             })
             .collect();
@@ -235,7 +243,8 @@ impl<M: Memory> Drawing<'_, M> {
                     threads[by].holds.push(lock);
                 }
             }
-            threads[index].waits = Some(Wait { lock, kind: found.kind, mutex, steady: steady[index], held_by });
+            threads[index].waits =
+                Some(Wait { lock, kind: found.kind, mutex, steady: steady[index], held_by });
         }
     }
 
@@ -302,13 +311,14 @@ impl<M: Memory> Drawing<'_, M> {
             return (format!("{member} at {:#x}", found.object), None);
         }
         let on_stack = self.source.threads.iter().zip(&self.stacks).find_map(|(of, frames)| {
-            let first = frames.first()?.end;
-            if !(first..of.stack.end()).contains(&found.object) {
+            if !(of.sp()..of.stack.end()).contains(&found.object) {
                 return None;
             }
             let frame = frames.iter().find(|frame| found.object < frame.end)?;
             let names = self.finder.space.call(frame.at);
-            Some(format!("{noun} in a variable of {}", short(&names.last()?.function)))
+            let function =
+                names.last().map(|named| short(&named.function)).filter(|name| !name.is_empty())?;
+            Some(format!("{noun} in a variable of {function}"))
         });
         (on_stack.unwrap_or_else(|| format!("{noun} {:#x}", found.object)), None)
     }
@@ -343,9 +353,9 @@ fn interesting(functions: &[Names]) -> Option<&crate::observe::symbols::Frame> {
     let is_inside = |named: &&crate::observe::symbols::Frame| {
         named.is_plumbing
             || named.module.starts_with("libpoundlock")
-            || ["std::sys", "std::sync::", "parking_lot", "lock_api", "core::"]
-                .iter()
-                .any(|start| named.function.starts_with(start) || named.function.starts_with(&format!("<{start}")))
+            || ["std::sys", "std::sync::", "parking_lot", "lock_api", "core::"].iter().any(|start| {
+                named.function.starts_with(start) || named.function.starts_with(&format!("<{start}"))
+            })
     };
     let own = || all().filter(|named| !is_inside(named));
     own().find(|named| !acquires(&named.function)).or_else(|| own().next()).or_else(|| all().next())

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use super::Origin;
 use super::picture::{Lock, Picture, Seen};
 use super::waits::{Holder, Kind};
-use super::Origin;
 use crate::output::counted;
 
 /// As many names stand in a line.
@@ -104,7 +104,11 @@ impl Text<'_> {
             [one] => {
                 let line = &self.picture.threads[*one].line;
                 let line = if line.is_empty() { String::new() } else { format!(" in {line}") };
-                format!("deadlock: {} holds {} and waits for it again{line}", self.who(*one), name(lock(*one)))
+                format!(
+                    "deadlock: {} holds {} and waits for it again{line}",
+                    self.who(*one),
+                    name(lock(*one))
+                )
             }
             _ => format!("deadlock: {}", parts.join("; ")),
         }
@@ -158,21 +162,24 @@ impl Text<'_> {
         push(head);
         self.stack(thread, push);
         for &by in &wait.held_by {
-            if shown[by] {
-                continue;
-            }
-            shown[by] = true;
             let holder = &self.picture.threads[by];
             let what = match &holder.waits {
-                Some(wait) => format!("waits for {}", self.picture.locks[wait.lock].name),
+                // Its stack is where its own wait is shown.
+                Some(wait) => format!("waits for {}: see there", self.picture.locks[wait.lock].name),
                 None => format!("is {}", holder.state),
             };
             let taken = lock.taken_at.as_ref().map_or(String::new(), |at| format!(", taken in {at}"));
             let role = if wait.kind == Kind::Join { "is waited for" } else { "holds it" };
-            push(format!("  {} {role}{taken}, and {what}", self.who(by)));
-            self.stack(holder, push);
-            // It comes again where its own wait is shown.
-            shown[by] = holder.waits.is_none();
+            let again = shown[by] && holder.waits.is_none();
+            push(format!(
+                "  {} {role}{taken}, and {what}{}",
+                self.who(by),
+                if again { ": see above" } else { "" }
+            ));
+            if holder.waits.is_none() && !again {
+                shown[by] = true;
+                self.stack(holder, push);
+            }
         }
     }
 
@@ -279,16 +286,22 @@ impl Text<'_> {
         if picture.languages.java {
             let pid = self.origin.pid().map_or("PID".to_owned(), |pid| pid.to_string());
             notes.push(format!(
-                "note: Java's monitors and the names of its methods are known to the virtual machine alone: `jstack {pid}`"
+                "note: Java's monitors and the names of its methods are known to the virtual machine alone: \
+                 `jstack {pid}`"
             ));
         }
-        if picture.has_library && !picture.has_record && picture.threads.iter().any(|t| self.waits_for_lock(t)) {
+        if picture.has_library
+            && !picture.has_record
+            && picture.threads.iter().any(|t| self.waits_for_lock(t))
+        {
             notes.push("note: under `poundlock stat` the holders of all locks are recorded".to_owned());
         }
-        let guessed = picture.threads.iter().filter(|thread| thread.guessed > 0 && thread.waits.is_some()).count();
+        let guessed =
+            picture.threads.iter().filter(|thread| thread.guessed > 0 && thread.waits.is_some()).count();
         if guessed > 0 {
             notes.push(format!(
-                "note: the stacks of {} lead through code without unwind tables; some frames were found by their looks",
+                "note: the stacks of {} lead through code without unwind tables; some frames were found by \
+                 their looks",
                 counted(guessed as u64, "thread")
             ));
         }

@@ -186,14 +186,18 @@ impl<M: Memory> Finder<'_, M> {
             });
         }
         let futex = call.futex().or_else(|| self.first_of_many(call))?;
-        let functions: Vec<Names> = frames.iter().take(INNER).map(|frame| self.space.call(frame.at)).collect();
+        let functions: Vec<Names> =
+            frames.iter().take(INNER).map(|frame| self.space.call(frame.at)).collect();
         let own = self.ours(&futex, thread, frames);
         own.or_else(|| self.joined(&futex, thread))
             .or_else(|| self.by_function(&futex, thread, frames, &functions))
             .or_else(|| self.by_looks(&futex, &functions))
             .or_else(|| {
                 let why = Holder::Unknown("only its own program knows who holds it");
-                Some(Found { told: Some(why), ..Found::new(futex.word, futex.word, Kind::Futex, Maker::Unknown) })
+                Some(Found {
+                    told: Some(why),
+                    ..Found::new(futex.word, futex.word, Kind::Futex, Maker::Unknown)
+                })
             })
     }
 
@@ -202,7 +206,8 @@ impl<M: Memory> Finder<'_, M> {
         if call.number != crate::remote::call::FUTEX_WAITV {
             return None;
         }
-        let (expected, word) = (self.memory.long(call.arguments[0])?, self.memory.long(call.arguments[0] + 8)?);
+        let (expected, word) =
+            (self.memory.long(call.arguments[0])?, self.memory.long(call.arguments[0] + 8)?);
         Some(FutexWait { word, expected: expected as u32, inherits: false })
     }
 
@@ -213,21 +218,23 @@ impl<M: Memory> Finder<'_, M> {
             self.space.call(frame.at).last().is_some_and(|named| named.module.starts_with("libpoundlock"))
         };
         let library = frames.iter().rposition(|frame| is_library(&frame)).unwrap_or(0);
-        registry.wait(futex.word, &candidates(thread, frames, library + 1), self.memory)
+        // What our library keeps on the stack itself is no lock.
+        let own = thread.sp()..frames.get(library).map_or(0, |frame| frame.end);
+        registry.wait(futex.word, &candidates(thread, frames, library + 1), &own, self.memory)
     }
 
     /// The kernel clears a word of a thread, its id, as it ends; who joins waits for that.
     fn joined(&self, futex: &FutexWait, thread: &Thread) -> Option<Found> {
         let id = futex.expected;
-        if futex.inherits || id == thread.inner || !self.ids.contains(&id) {
+        // Locks have small numbers in their words.
+        const SMALL: u32 = 8;
+        if futex.inherits || id == thread.inner || id < SMALL || !self.ids.contains(&id) {
             return None;
         }
-        let of_it = |&&(pointer, of): &&(u64, u32)| {
-            of == id && futex.word.abs_diff(pointer) < 0x1000
-        };
+        let of_it = |&&(pointer, of): &&(u64, u32)| of == id && futex.word.abs_diff(pointer) < 0x1000;
         // In the thread's own descriptor; or what is not known must at least say the same.
         let known = self.pointers.iter().any(|(_, of)| *of == id);
-        let here = self.pointers.iter().find(of_it).is_some();
+        let here = self.pointers.iter().any(|pointer| of_it(&pointer));
         let says = self.memory.word(futex.word) == Some(id);
         (if known { here } else { says }).then(|| Found {
             told: Some(Holder::Thread(id)),
@@ -259,7 +266,9 @@ impl<M: Memory> Finder<'_, M> {
                     return new(object, kind, Maker::Musl);
                 }
                 return match kind {
-                    Kind::RwRead if futex.expected == 3 => new(word.wrapping_sub(PHASE_WORD), kind, Maker::Glibc),
+                    Kind::RwRead if futex.expected == 3 => {
+                        new(word.wrapping_sub(PHASE_WORD), kind, Maker::Glibc)
+                    }
                     Kind::RwWrite if futex.expected == 3 => {
                         new(word.wrapping_sub(WRITERS_WORD), kind, Maker::Glibc)
                     }
@@ -282,7 +291,7 @@ impl<M: Memory> Finder<'_, M> {
         // Where its groups count their signals, in all versions since 2.25.
         const WORDS: std::ops::RangeInclusive<u64> = 32..=44;
         const SIZE: u64 = 48;
-        let from = frames.first().map_or(0, |frame| frame.end);
+        let from = thread.sp() & !7;
         let to = frames.get(depth).map_or(from, |frame| frame.end);
         let pair = (from..to).step_by(8).find_map(|at| {
             let (cond, mutex) = (thread.stack.long(at)?, thread.stack.long(at + 8)?);
@@ -331,7 +340,9 @@ impl<M: Memory> Finder<'_, M> {
     ) -> Option<Found> {
         let word = futex.word;
         let new = |object: u64, kind, maker| Some(Found::new(object, word, kind, maker));
-        let has = |part: &str| function.contains(part);
+        // `<std::sys::sync::mutex::futex::Mutex>::lock_contended`
+        let plain = function.replace(['<', '>'], "");
+        let has = |part: &str| plain.contains(part);
         if has("std::sys") || has("std::thread::park") {
             let rust = Maker::RustStd;
             if has("Mutex::lock_contended") {
@@ -357,7 +368,10 @@ impl<M: Memory> Finder<'_, M> {
         if has("parking_lot") {
             let kind = if has("lock_shared_slow") {
                 Kind::RwRead
-            } else if has("lock_exclusive_slow") || has("lock_upgradable_slow") || has("RawRwLock::upgrade_slow") {
+            } else if has("lock_exclusive_slow")
+                || has("lock_upgradable_slow")
+                || has("RawRwLock::upgrade_slow")
+            {
                 Kind::RwWrite
             } else if has("RawMutex::lock_slow") {
                 Kind::Mutex
@@ -369,7 +383,7 @@ impl<M: Memory> Finder<'_, M> {
                 return None;
             };
             // What is waited for is noted beside the word, which is the thread's own.
-            let key = self.parked_for(word, thread, frames, depth);
+            let key = self.parked_for(word, kind, thread, frames, depth);
             return new(key.unwrap_or(0), kind, Maker::ParkingLot);
         }
         if matches!(function, "runtime.futex" | "runtime.futex.abi0") {
@@ -380,20 +394,32 @@ impl<M: Memory> Finder<'_, M> {
 
     /// The lock that a thread of parking_lot parks for: among the words around its own, one that is also on
     /// the stack, and that is the address of a lock which says that threads are parked.
-    fn parked_for(&self, word: u64, thread: &Thread, frames: &[Frame], depth: usize) -> Option<u64> {
-        const PARKED: u8 = 2;
+    fn parked_for(
+        &self,
+        word: u64,
+        kind: Kind,
+        thread: &Thread,
+        frames: &[Frame],
+        depth: usize,
+    ) -> Option<u64> {
         const AROUND: u64 = 64;
-        let on_stack = candidates(thread, frames, depth + 1);
+        // Of a readers-writer lock, bit 0: readers and writers; bit 1, and the next address: a writer that
+        // waits for readers.
+        let (parked, exact) = match kind {
+            Kind::Mutex => (2, u64::MAX),
+            Kind::RwRead | Kind::RwWrite => (3, !3),
+            _ => (u8::MAX, u64::MAX),
+        };
+        let on_stack = addresses(thread, frames, depth + 1);
         let from = word.saturating_sub(AROUND) & !7;
         (from..from + 2 * AROUND).step_by(8).find_map(|at| {
-            let key = self.memory.long(at)?;
+            let key = self.memory.long(at)? & exact;
             let mut state = [0];
             let fits = key > 0xffff
-                && key != at
-                && on_stack.contains(&key)
                 && key.abs_diff(word) > 2 * AROUND
+                && on_stack.contains(&key)
                 && self.memory.read(key, &mut state) == 1
-                && state[0] & PARKED != 0;
+                && state[0] & parked != 0;
             fits.then_some(key)
         })
     }
@@ -403,8 +429,10 @@ impl<M: Memory> Finder<'_, M> {
         let innermost = functions.first()?.first()?;
         let is_libc = innermost.module.starts_with("libc.so") || innermost.module.starts_with("libpthread");
         // In a static program the C library's functions are the program's.
-        let nameless = functions.iter().take(3).all(|names| names.iter().all(|named| named.function.is_empty()));
-        if !(is_libc || nameless || bare(&innermost.function) == "lll_lock_wait") && !futex.inherits {
+        let nameless =
+            functions.iter().take(3).all(|names| names.iter().all(|named| named.function.is_empty()));
+        let is_wait = bare(&innermost.function) == "lll_lock_wait";
+        if !(is_libc || nameless || is_wait || futex.inherits) {
             return None;
         }
         let word = futex.word;
@@ -438,9 +466,8 @@ impl<M: Memory> Finder<'_, M> {
         }
         if found.maker == Maker::Poundlock {
             let registry = self.registry.as_ref();
-            return registry.map_or(Holder::NotHeld, |registry| {
-                registry.holder(found.kind, found.object, self.memory)
-            });
+            return registry
+                .map_or(Holder::NotHeld, |registry| registry.holder(found.kind, found.object, self.memory));
         }
         let at = |offset: u64| self.memory.word(found.object.wrapping_add(offset)).unwrap_or(0);
         match (found.maker, found.kind) {
@@ -498,15 +525,19 @@ impl<M: Memory> Finder<'_, M> {
     }
 }
 
-/// Addresses in a thread's registers and in the frames of its first functions.
-fn candidates(thread: &Thread, frames: &[Frame], functions: usize) -> Vec<u64> {
-    let from = frames.first().map_or(0, |frame| frame.end) & !7;
+/// Numbers in a thread's registers and in the frames of its first functions that may be addresses.
+fn addresses(thread: &Thread, frames: &[Frame], functions: usize) -> Vec<u64> {
+    let from = thread.sp() & !7;
     let to = frames.get(functions.min(frames.len().saturating_sub(1))).map_or(from, |frame| frame.end);
     let kept = thread.registers.iter().flat_map(|registers| registers.kept.iter().copied());
-    // A function may keep things below what its caller pushed: from the stack pointer on is all of it.
     let words = (from..to.min(thread.stack.end())).step_by(8).filter_map(|at| thread.stack.long(at));
-    let mut all: Vec<u64> =
-        kept.chain(words).filter(|&at| at > 0xffff && at.is_multiple_of(4)).collect();
+    kept.chain(words).filter(|&at| at > 0xffff).collect()
+}
+
+/// Those that locks of C may have.
+fn candidates(thread: &Thread, frames: &[Frame], functions: usize) -> Vec<u64> {
+    let mut all = addresses(thread, frames, functions);
+    all.retain(|at| at.is_multiple_of(4));
     all.dedup();
     all
 }
@@ -514,29 +545,40 @@ fn candidates(thread: &Thread, frames: &[Frame], functions: usize) -> Vec<u64> {
 /// A function's name without what libraries put around it.
 fn bare(function: &str) -> &str {
     let name = function.split('@').next().unwrap_or_default().trim_start_matches('_');
+    // What the library calls itself by.
+    let name = name.strip_prefix("GI_").map_or(name, |name| name.trim_start_matches('_'));
     let end = [".part.", ".constprop.", ".isra.", ".cold"].iter().filter_map(|part| name.find(part)).min();
     &name[..end.unwrap_or(name.len())]
 }
 
-/// What a function of the C library waits for.
+/// What a function of the C library waits for: one that is exported, or one inside of it that such a function
+/// ends with (`pthread_mutex_clocklock_common`).
 fn known(name: &str) -> Option<Kind> {
-    Some(match name {
-        "pthread_mutex_lock" | "pthread_mutex_timedlock" | "pthread_mutex_clocklock" | "mtx_lock"
-        | "mtx_timedlock" | "pthread_mutex_cond_lock" | "pthread_mutex_lock_full" => Kind::Mutex,
-        "pthread_rwlock_rdlock" | "pthread_rwlock_timedrdlock" | "pthread_rwlock_clockrdlock" => Kind::RwRead,
-        "pthread_rwlock_wrlock" | "pthread_rwlock_timedwrlock" | "pthread_rwlock_clockwrlock" => Kind::RwWrite,
-        "pthread_cond_wait" | "pthread_cond_timedwait" | "pthread_cond_clockwait" | "cnd_wait"
-        | "cnd_timedwait" | "pthread_cond_wait_common" => Kind::Condition,
-        "sem_wait" | "sem_timedwait" | "sem_clockwait" | "new_sem_wait" | "new_sem_wait_slow64"
-        | "new_sem_wait_slow" | "new_sem_wait_fast" => Kind::Semaphore,
-        "pthread_barrier_wait" => Kind::Barrier,
-        "pthread_join" | "pthread_timedjoin_np" | "pthread_clockjoin_np" | "thrd_join"
-        | "pthread_clockjoin_ex" | "pthread_timedjoin_ex" => Kind::Join,
-        "pthread_once" | "pthread_once_slow" | "call_once" => Kind::Once,
-        "pthread_spin_lock" => Kind::Spinlock,
-        "lll_lock_wait_private" | "flockfile" | "IO_flockfile" => Kind::Internal,
-        _ => return None,
-    })
+    const KNOWN: &[(&str, &[&str], Kind)] = &[
+        ("pthread_mutex_", &["lock", "timedlock", "clocklock", "cond_lock"], Kind::Mutex),
+        ("mtx_", &["lock", "timedlock"], Kind::Mutex),
+        ("pthread_rwlock_", &["rdlock", "timedrdlock", "clockrdlock"], Kind::RwRead),
+        ("pthread_rwlock_", &["wrlock", "timedwrlock", "clockwrlock"], Kind::RwWrite),
+        ("pthread_cond_", &["wait", "timedwait", "clockwait"], Kind::Condition),
+        ("cnd_", &["wait", "timedwait"], Kind::Condition),
+        ("sem_", &["wait", "timedwait", "clockwait"], Kind::Semaphore),
+        ("new_sem_", &["wait"], Kind::Semaphore),
+        ("pthread_barrier_", &["wait"], Kind::Barrier),
+        ("pthread_", &["join", "timedjoin", "clockjoin"], Kind::Join),
+        ("thrd_", &["join"], Kind::Join),
+        ("pthread_", &["once"], Kind::Once),
+        ("call_", &["once"], Kind::Once),
+        ("pthread_spin_", &["lock"], Kind::Spinlock),
+        ("lll_lock_", &["wait_private"], Kind::Internal),
+        ("", &["flockfile"], Kind::Internal),
+    ];
+    let is = |rest: &str, verb: &&str| {
+        rest.strip_prefix(verb).is_some_and(|end| end.is_empty() || end.starts_with(['_', '.']))
+    };
+    let found = KNOWN.iter().find(|(object, verbs, _)| {
+        name.strip_prefix(object).is_some_and(|rest| verbs.iter().any(|verb| is(rest, verb)))
+    });
+    found.map(|(.., kind)| *kind)
 }
 
 #[cfg(test)]
@@ -548,7 +590,19 @@ mod tests {
         for name in ["pthread_mutex_lock", "___pthread_mutex_lock", "__pthread_mutex_lock@@GLIBC_2.2.5"] {
             assert_eq!(known(bare(name)), Some(Kind::Mutex), "{name}");
         }
-        assert_eq!(known(bare("__new_sem_wait_slow64.constprop.0")), Some(Kind::Semaphore));
-        assert_eq!(known(bare("pthread_mutex_unlock")), None);
+        for (name, kind) in [
+            ("__new_sem_wait_slow64.constprop.0", Kind::Semaphore),
+            ("__pthread_mutex_clocklock_common", Kind::Mutex),
+            ("__pthread_mutex_lock_full", Kind::Mutex),
+            ("__pthread_clockjoin_ex", Kind::Join),
+            ("__GI___lll_lock_wait_private", Kind::Internal),
+            ("__pthread_rwlock_rdlock_full64", Kind::RwRead),
+        ] {
+            assert_eq!(known(bare(name)), Some(kind), "{name}");
+        }
+        for name in ["pthread_mutex_unlock", "pthread_create", "sem_post", "lll_lock_wait", "worker_join", ""]
+        {
+            assert_eq!(known(bare(name)), None, "{name}");
+        }
     }
 }

@@ -11,8 +11,7 @@ use std::process::Command;
 #[test]
 fn two_threads_that_wait_for_each_other_are_a_deadlock() {
     let target = Target::start(&mut Command::new(deadlock()));
-    let document =
-        until_who(target.pid(), "a deadlock", |document| !list(document, "deadlocks").is_empty());
+    let document = until_who(target.pid(), "a deadlock", |document| !list(document, "deadlocks").is_empty());
     expect_deadlock(&document);
     // The main thread waits for one of them, and is in no circle.
     let main = list(&document, "threads").iter().find(|thread| thread["waits_for"]["kind"] == "join");
@@ -35,8 +34,7 @@ fn a_thread_that_waits_for_itself_is_one_as_well() {
         &[],
     );
     let target = Target::start(&mut Command::new(program));
-    let document =
-        until_who(target.pid(), "a deadlock", |document| !list(document, "deadlocks").is_empty());
+    let document = until_who(target.pid(), "a deadlock", |document| !list(document, "deadlocks").is_empty());
     let sentence = document["sentences"][0].as_str().expect("a sentence");
     assert!(sentence.contains("holds own (in program) and waits for it again in main"), "{sentence}");
 }
@@ -82,7 +80,9 @@ enum Holder {
 #[track_caller]
 pub(super) fn expect_kinds(document: &Value, names: bool) {
     for &(name, kind, lock, holder) in KINDS {
-        let Some((waits, waited)) = wait(document, name) else { panic!("{name} does not wait: {document:#}") };
+        let Some((waits, waited)) = wait(document, name) else {
+            panic!("{name} does not wait: {document:#}")
+        };
         let about = format!("{name}: {waits:#} {waited:#} {:#}", thread(document, name));
         assert_eq!(waits["kind"], kind, "{about}");
         if names {
@@ -114,8 +114,7 @@ pub(super) fn expect_kinds(document: &Value, names: bool) {
 #[test]
 fn every_kind_of_lock_says_what_it_knows() {
     let target = Target::ready(&mut Command::new(kinds(&[])));
-    let document =
-        until_who(target.pid(), "all asleep", |document| steady(document) == KINDS.len());
+    let document = until_who(target.pid(), "all asleep", |document| steady(document) == KINDS.len());
     expect_kinds(&document, true);
     assert!(list(&document, "deadlocks").is_empty());
     let text = said(&[&target.pid().to_string()]);
@@ -128,8 +127,7 @@ fn every_kind_of_lock_says_what_it_knows() {
 #[test]
 fn a_static_program_is_no_different() {
     let target = Target::ready(&mut Command::new(kinds(&["-static"])));
-    let document =
-        until_who(target.pid(), "all asleep", |document| steady(document) == KINDS.len());
+    let document = until_who(target.pid(), "all asleep", |document| steady(document) == KINDS.len());
     expect_kinds(&document, true);
 }
 

@@ -12,7 +12,8 @@ fn tracers(pid: u32) -> Vec<(String, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
     let status = |task: std::fs::DirEntry| {
         let text = std::fs::read_to_string(task.path().join("status")).ok()?;
-        let field = |name: &str| Some(text.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned());
+        let field =
+            |name: &str| Some(text.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned());
         Some((field("TracerPid:")?, field("State:")?))
     };
     tasks.flatten().filter_map(status).collect()
@@ -66,6 +67,8 @@ fn killed_at(target: u32, calls: u32, before: bool) -> bool {
         request(libc::PTRACE_SYSCALL, signal as usize);
         let status = wait();
         if !libc::WIFSTOPPED(status) {
+            // It has been waited for just now.
+            let _ = who.wait();
             return false;
         }
         signal = libc::WSTOPSIG(status);
@@ -191,7 +194,9 @@ fn no_signal_is_lost() {
     );
     let mut target = Target::ready(&mut Command::new(program));
     let mut looks = 0;
-    while std::fs::read_to_string(format!("/proc/{}/cmdline", target.pid())).is_ok_and(|line| !line.is_empty()) {
+    while std::fs::read_to_string(format!("/proc/{}/cmdline", target.pid()))
+        .is_ok_and(|line| !line.is_empty())
+    {
         let mut who = Command::new(command());
         // It may end while it is looked at.
         run_limited(who.args(["who", &target.pid().to_string()]), LIMIT);

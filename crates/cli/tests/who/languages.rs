@@ -59,7 +59,9 @@ fn rust_target() {
 fn locks_of_rust_have_waiters_and_no_holders() {
     let exe = std::env::current_exe().expect("it is there");
     let mut command = Command::new(exe);
-    command.args(["--exact", "who::languages::rust_target", "--nocapture", "--test-threads=1"]).env(TARGET, "1");
+    command
+        .args(["--exact", "who::languages::rust_target", "--nocapture", "--test-threads=1"])
+        .env(TARGET, "1");
     let target = Target::start(&mut command);
     let names = [
         ("std-mutex", "mutex", "HELD", "rust_std"),
@@ -100,9 +102,8 @@ fn locks_of_rust_have_waiters_and_no_holders() {
 
 #[test]
 fn go_has_threads_that_park_and_a_note() {
-    let installed = poundlock_testing::find("go").or_else(|| {
-        Some(PathBuf::from("/usr/local/go/bin/go")).filter(|path| path.is_file())
-    });
+    let installed = poundlock_testing::find("go")
+        .or_else(|| Some(PathBuf::from("/usr/local/go/bin/go")).filter(|path| path.is_file()));
     let Some(go) = installed else {
         eprintln!("SKIPPED: needs go (apt-get install golang-go)");
         return;
@@ -113,13 +114,18 @@ fn go_has_threads_that_park_and_a_note() {
     let mut build = Command::new(go);
     build.args(["build", "-o"]).arg(&program).arg(&file).current_dir(&dir);
     build.envs([("GOCACHE", dir.join("cache")), ("GOPATH", dir.join("path"))]);
-    build.envs([("GOTOOLCHAIN", "local"), ("GOFLAGS", "-mod=mod"), ("GO111MODULE", "off"), ("CGO_ENABLED", "0")]);
+    build.envs([
+        ("GOTOOLCHAIN", "local"),
+        ("GOFLAGS", "-mod=mod"),
+        ("GO111MODULE", "off"),
+        ("CGO_ENABLED", "0"),
+    ]);
     expect_status(&run_limited(&mut build, LIMIT), 0);
     let target = Target::ready(&mut Command::new(program));
     let of_go = |thread: &&Value| {
-        list(thread, "stack").iter().any(|frame| {
-            frame.as_str().is_some_and(|frame| frame.starts_with("runtime.futex"))
-        })
+        list(thread, "stack")
+            .iter()
+            .any(|frame| frame.as_str().is_some_and(|frame| frame.starts_with("runtime.futex")))
     };
     let document = until_who(target.pid(), "parked", |document| {
         list(document, "threads").iter().any(|thread| of_go(&thread) && thread["waits_for"]["steady"] == true)
@@ -159,7 +165,7 @@ fn java_has_threads_that_wait_and_a_note() {
         assert!(waits["mutex"].is_u64(), "{:#}", named(&document, name));
     }
     let text = said(&[&target.pid().to_string()]);
-    assert!(text.contains(&format!("note: Java's monitors") as &str), "{text}");
+    assert!(text.contains("note: Java's monitors"), "{text}");
     assert!(text.contains(&format!("`jstack {}`", target.pid())), "{text}");
 }
 
@@ -175,7 +181,10 @@ fn a_stripped_static_program_has_locks_by_their_looks() {
         assert_eq!(super::holders(&document, waits), ["holder"], "{about}");
     }
     let (waits, _) = wait(&document, "join").expect("it waits");
-    assert_eq!((&waits["kind"], super::holders(&document, waits)), (&"join".into(), vec!["normal".to_owned()]));
+    assert_eq!(
+        (&waits["kind"], super::holders(&document, waits)),
+        (&"join".into(), vec!["normal".to_owned()])
+    );
     let text = said(&[&target.pid().to_string()]);
     assert!(text.contains("it looks like glibc's mutex"), "{text}");
 }
@@ -247,14 +256,17 @@ fn redis_has_threads_of_its_own() {
     command.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket).arg("--dir").arg(&dir);
     let target = Target::start(&mut command);
     // Its threads for closing files and freeing memory wait for something to do.
-    let document = until_who(target.pid(), "asleep", |document| steady(document) >= 3);
-    let conditions = list(&document, "threads").iter().filter(|thread| thread["waits_for"]["kind"] == "condition");
+    let document = until_who(target.pid(), "asleep", |document| {
+        let mut threads = list(document, "threads").iter();
+        let main = threads.find(|thread| thread["tid"] == document["pid"]).expect("it is there");
+        steady(document) >= 3 && main["state"] == "asleep in epoll_wait"
+    });
+    let conditions =
+        list(&document, "threads").iter().filter(|thread| thread["waits_for"]["kind"] == "condition");
     assert!(conditions.clone().count() >= 3, "{document:#}");
     for thread in conditions {
         assert!(thread["waits_for"]["mutex"].is_u64(), "{thread:#}");
     }
-    let main = list(&document, "threads").iter().find(|thread| thread["tid"] == target.pid());
-    assert_eq!(main.expect("it is there")["state"], "asleep in epoll_wait");
 }
 
 /// A process in namespaces of its own, as in a container: names come from its files, ids are translated.
@@ -276,8 +288,9 @@ fn a_container_is_looked_into_from_outside() {
     let mut command = Command::new(unshare);
     command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", &script]);
     let mut target = Target::start(&mut command);
+    let parent = target.pid();
     let child = || {
-        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", target.pid())).ok()?;
+        let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
         let pid: u32 = children.split_whitespace().next()?.parse().ok()?;
         std::fs::read_link(format!("/proc/{pid}/exe")).ok()?.ends_with("inside").then_some(pid)
     };

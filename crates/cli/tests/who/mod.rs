@@ -14,7 +14,9 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::support::{LIMIT, compile_c, compile_cpp, expect_status, list, poundlock_bare, run_limited, stdout};
+use crate::support::{
+    LIMIT, compile_c, compile_cpp, expect_status, list, poundlock_bare, run_limited, stdout,
+};
 
 /// A source of `tests/who`.
 macro_rules! source {
@@ -178,7 +180,8 @@ pub(crate) fn expect_deadlock(document: &Value) {
     let cycles = list(document, "deadlocks");
     assert_eq!(cycles.len(), 1, "{document:#}");
     for (name, lock, holder) in [("worker-3", "b", "worker-5"), ("worker-5", "a", "worker-3")] {
-        let (waits, waited) = wait(document, name).unwrap_or_else(|| panic!("{name} does not wait: {document:#}"));
+        let (waits, waited) =
+            wait(document, name).unwrap_or_else(|| panic!("{name} does not wait: {document:#}"));
         assert_eq!(waits["kind"], "mutex");
         let called = waited["name"].as_str().expect("a name");
         assert!(called.starts_with(&format!("{lock} (in ")), "{called}");
@@ -187,7 +190,10 @@ pub(crate) fn expect_deadlock(document: &Value) {
         let line = thread(document, name)["line"].as_str().expect("a line");
         assert!(line.ends_with(&at), "{line} is not {at}");
         let stack = list(thread(document, name), "stack");
-        assert!(stack.iter().any(|frame| frame.as_str().is_some_and(|text| text.ends_with(&at))), "{stack:?}");
+        assert!(
+            stack.iter().any(|frame| frame.as_str().is_some_and(|text| text.ends_with(&at))),
+            "{stack:?}"
+        );
     }
     let sentence = document["sentences"][0].as_str().expect("a sentence");
     assert!(sentence.starts_with("deadlock: worker-"), "{sentence}");

@@ -7,10 +7,12 @@ use serde_json::Value;
 use super::{Target, deadlock, expect_deadlock, holders, steady, thread, until_who, wait};
 use crate::support::{compile_c, list, poundlock, scratch};
 
-/// The process that the command has become, or has started: `run` is replaced by the program.
+/// The program that the command has started.
 fn child_of(pid: u32) -> Option<u32> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    children.split_whitespace().next()?.parse().ok()
+    let child: u32 = children.split_whitespace().next()?.parse().ok()?;
+    let exe = std::fs::read_link(format!("/proc/{child}/exe")).ok()?;
+    exe.ends_with("program").then_some(child)
 }
 
 /// As `tests/who/kinds.c`, of the kinds that are ours under `run`.
@@ -73,7 +75,9 @@ fn expect_ours(document: &Value, plain_holder: bool) {
         ("for_reader", "rw_write", "was_read (in "),
         ("signalled", "condition", "signalled (in "),
     ] {
-        let Some((waits, waited)) = wait(document, name) else { panic!("{name} does not wait: {document:#}") };
+        let Some((waits, waited)) = wait(document, name) else {
+            panic!("{name} does not wait: {document:#}")
+        };
         let about = format!("{name}: {waits:#} {waited:#} {:#}", thread(document, name));
         assert_eq!(waits["kind"], kind, "{about}");
         assert!(waited["name"].as_str().is_some_and(|called| called.starts_with(lock)), "{about}");
@@ -95,9 +99,10 @@ fn our_locks_are_found_on_the_stack_of_their_waiters() {
     let program = compile_c(OURS, &[]);
     for lock in ["poundlock", "mcs-queue", "handoff"] {
         let mut command = poundlock();
-        command.args(["run", "--lock", lock, "--rwlock", "poundlock", "--"]).arg(&program);
-        let target = Target::ready(&mut command);
-        let document = until_who(target.pid(), "all asleep", |document| steady(document) == 7);
+        command.args(["run", "--lock", lock, "--"]).arg(&program);
+        let command = Target::ready(&mut command);
+        let program = Killed(child_of(command.pid()).expect("it runs the program"));
+        let document = until_who(program.0, "all asleep", |document| steady(document) == 7);
         assert_eq!(document["library"], true, "{document:#}");
         expect_ours(&document, false);
         let (_, waited) = wait(&document, "plain").expect("it waits");
@@ -143,9 +148,7 @@ fn a_deadlock_is_one_under_stat_too() {
         let command = Target::start(&mut command);
         let mut pid = None;
         crate::support::until("started", || {
-            pid = child_of(command.pid()).filter(|pid| {
-                std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.ends_with("program"))
-            });
+            pid = child_of(command.pid());
             pid.is_some()
         });
         let pid = pid.expect("it was there");

@@ -22,7 +22,6 @@ use std::time::Duration;
 
 use crate::observe::proc;
 
-pub(crate) use graph::cycles;
 pub(crate) use outcome::{Estimate, Graph, Hidden, Holder, Outcome, Sleep, Times};
 #[cfg(test)]
 pub(crate) use outcome::{Process, Threads, WaitedLock};
