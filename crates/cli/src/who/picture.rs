@@ -1,6 +1,7 @@
 //! Who waits for what, who holds it, and who waits for whom in a circle.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use poundlock_statfile::{LockKind, Snapshot};
 
@@ -16,6 +17,11 @@ use crate::remote::maps::Maps;
 use crate::remote::process::Still;
 use crate::remote::unwind::{Frame, Unwinder};
 use crate::remote::{Memory, Thread};
+
+/// So often is a thread looked for that does not sleep again yet,
+const ROUNDS: u32 = 20;
+/// after as long.
+const ROUND: Duration = Duration::from_millis(2);
 
 /// A thread.
 pub(super) struct Seen {
@@ -196,11 +202,23 @@ impl<M: Memory> Drawing<'_, M> {
     /// Reads who holds what, and whether those who wait for it have stood still meanwhile.
     fn waits(&mut self, threads: &mut [Seen], founds: Vec<Option<Found>>) {
         let still = |tid: u32| self.source.pid.and_then(|pid| Still::of(pid, tid));
-        let before: Vec<Option<Still>> = threads
+        let mut before: Vec<Option<Still>> = threads
             .iter()
             .zip(&founds)
             .map(|(thread, found)| found.as_ref().and_then(|_| still(thread.tid)))
             .collect();
+        // A thread that stood still was woken for that, and needs a CPU before it sleeps again.
+        for _ in 0..ROUNDS {
+            let awake = |n: &usize| before[*n].is_none() && founds[*n].is_some() && self.source.pid.is_some();
+            let awake: Vec<usize> = (0..threads.len()).filter(awake).collect();
+            if awake.is_empty() {
+                break;
+            }
+            std::thread::sleep(ROUND);
+            for n in awake {
+                before[n] = still(threads[n].tid);
+            }
+        }
         let mut read: Vec<Option<(Found, Holder, Vec<Held>)>> = Vec::new();
         for (thread, found) in threads.iter().zip(founds) {
             read.push(found.map(|found| {

@@ -18,11 +18,11 @@ fn two_threads_that_wait_for_each_other_are_a_deadlock() {
     let main = main.unwrap_or_else(|| panic!("nobody joins: {document:#}"));
     assert_eq!(holders(&document, &main["waits_for"]), ["worker-3"]);
 
-    let text = said(&[&target.pid().to_string()]);
+    let still = "threads stood still one after the other, each for at most ";
+    let text = said(target.pid(), &["\ndeadlock: ", still]);
     let deadlock = text.lines().position(|line| line.starts_with("deadlock: ")).expect("it says so");
     let first = text.lines().position(|line| line.contains(" waits for ") && line.starts_with("worker-"));
     assert!(first.is_some_and(|first| deadlock < first), "{text}");
-    assert!(text.contains("threads stood still one after the other, each for at most "), "{text}");
 }
 
 /// A mutex that its thread has already.
@@ -117,10 +117,12 @@ fn every_kind_of_lock_says_what_it_knows() {
     let document = until_who(target.pid(), "all asleep", |document| steady(document) == KINDS.len());
     expect_kinds(&document, true);
     assert!(list(&document, "deadlocks").is_empty());
-    let text = said(&[&target.pid().to_string()]);
-    assert!(text.contains("no deadlock among holders that are known"), "{text}");
-    assert!(text.contains(", held by 2 readers, who are not recorded"), "{text}");
-    assert!(text.contains(", under guard (in program), which is free at this moment"), "{text}");
+    let parts = [
+        "no deadlock among holders that are known",
+        ", held by 2 readers, who are not recorded",
+        ", under guard (in program), which is free at this moment",
+    ];
+    said(target.pid(), &parts);
 }
 
 /// Its C library's functions are its own.
@@ -143,9 +145,7 @@ fn an_owner_that_has_ended_is_said_to_have() {
     );
     let target = Target::start(&mut Command::new(program));
     until_who(target.pid(), "asleep", |document| steady(document) == 1);
-    let text = said(&[&target.pid().to_string()]);
-    assert!(text.contains("waits for left (in program)"), "{text}");
-    assert!(text.contains("which has ended: nobody will release it"), "{text}");
+    said(target.pid(), &["waits for left (in program)", "which has ended: nobody will release it"]);
 }
 
 /// The lock of a stream says who has it, by an address.
@@ -182,7 +182,6 @@ fn a_thousand_threads_are_looked_at() {
         ms("looked_ns"),
         ms("longest_stop_ns")
     );
-    let text = said(&[&target.pid().to_string()]);
-    assert!(text.contains(" and 994 more wait for gate (in program)"), "{text}");
+    said(target.pid(), &[" and 994 more wait for gate (in program)"]);
     assert!(target.end().is_empty());
 }

@@ -7,7 +7,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use super::{Target, kinds, said, source, steady, thread as named, until_who, wait, who};
+use super::{Target, kinds, said, source, steady, thread as named, until_who, wait};
 use crate::support::{LIMIT, expect_status, list, need, run_limited, scratch};
 
 /// In the environment of this program: it is to be looked at.
@@ -96,8 +96,7 @@ fn locks_of_rust_have_waiters_and_no_holders() {
     assert_eq!(waited["holder"]["known"], "unknown", "{waited:#}");
     let (waits, _) = wait(&document, "std-park").expect("it waits");
     assert_eq!(waits["kind"], "park", "{waits:#}");
-    let text = said(&[&target.pid().to_string()]);
-    assert!(text.contains("a lock of the language does not say who holds it"), "{text}");
+    said(target.pid(), &["a lock of the language does not say who holds it"]);
 }
 
 #[test]
@@ -135,8 +134,7 @@ fn go_has_threads_that_park_and_a_note() {
         // The runtime's own stacks, which unwind to their beginning.
         assert!(list(thread, "stack").len() > 2, "{thread:#}");
     }
-    let text = said(&[&target.pid().to_string()]);
-    assert!(text.contains("note: Go keeps goroutines that wait for its locks off the threads"), "{text}");
+    said(target.pid(), &["note: Go keeps goroutines that wait for its locks off the threads"]);
 }
 
 #[test]
@@ -164,9 +162,7 @@ fn java_has_threads_that_wait_and_a_note() {
         assert_eq!(waits["kind"], "condition", "{:#}", named(&document, name));
         assert!(waits["mutex"].is_u64(), "{:#}", named(&document, name));
     }
-    let text = said(&[&target.pid().to_string()]);
-    assert!(text.contains("note: Java's monitors"), "{text}");
-    assert!(text.contains(&format!("`jstack {}`", target.pid())), "{text}");
+    said(target.pid(), &["note: Java's monitors", &format!("`jstack {}`", target.pid())]);
 }
 
 /// Without symbols of its own, what is in memory tells of mutexes.
@@ -185,8 +181,7 @@ fn a_stripped_static_program_has_locks_by_their_looks() {
         (&waits["kind"], super::holders(&document, waits)),
         (&"join".into(), vec!["normal".to_owned()])
     );
-    let text = said(&[&target.pid().to_string()]);
-    assert!(text.contains("it looks like glibc's mutex"), "{text}");
+    said(target.pid(), &["it looks like glibc's mutex"]);
 }
 
 /// Its C library has no unwind tables.
@@ -320,5 +315,6 @@ fn a_program_that_was_replaced_has_its_names() {
     let target = Target::start(&mut Command::new(&copy));
     until_who(target.pid(), "a deadlock", |document| !list(document, "deadlocks").is_empty());
     std::fs::remove_file(&copy).expect("it is ours");
-    super::expect_deadlock(&who(target.pid()));
+    let document = until_who(target.pid(), "a deadlock", |document| !list(document, "deadlocks").is_empty());
+    super::expect_deadlock(&document);
 }

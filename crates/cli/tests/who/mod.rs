@@ -110,12 +110,18 @@ pub(crate) fn asked(args: &[&str]) -> Value {
     document
 }
 
-/// What it says in words.
+/// What it says in words, when all of these are among them: a thread that stood still needs a while to sleep
+/// again, and what is said of it depends on that.
 #[track_caller]
-pub(crate) fn said(args: &[&str]) -> String {
-    let output = run_limited(poundlock_bare().env("COLUMNS", "400").arg("who").args(args), LIMIT);
-    expect_status(&output, 0);
-    stdout(&output)
+pub(crate) fn said(pid: u32, parts: &[&str]) -> String {
+    let begin = Instant::now();
+    loop {
+        let output = run_limited(poundlock_bare().args(["who", &pid.to_string()]), LIMIT);
+        expect_status(&output, 0);
+        let text = stdout(&output);
+        let Some(missing) = parts.iter().find(|part| !text.contains(**part)) else { return text };
+        assert!(begin.elapsed().as_secs() < LIMIT, "{missing} is not in {text}");
+    }
 }
 
 /// Asks until the answer is as wanted: the program needs a while to get there.
