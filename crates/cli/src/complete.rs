@@ -16,7 +16,7 @@ use poundlock_core::semarray::Scheme;
 use poundlock_names::RwLocks;
 use poundlock_semarray::{self as semarray, Listed, Which};
 
-use crate::{check, locks, semaphores, stat};
+use crate::{check, locks, semaphores, stat, who};
 
 /// By this variable a shell asks. Not clap's own `COMPLETE`, which may be in the environment for other
 /// reasons.
@@ -119,6 +119,7 @@ fn candidates(arg: Arg) -> Arg {
         "report" | "ids" => list(arg, || arrays(|array| array.id.to_string())),
         "key" => list(arg, || arrays(|array| semaphores::key(array.settings.key))),
         "read" => list(arg, runs),
+        "pid" => list(arg, processes),
         _ => arg,
     }
 }
@@ -221,6 +222,11 @@ fn arrays(name: fn(&Listed) -> String) -> Vec<CompletionCandidate> {
 fn runs() -> Vec<CompletionCandidate> {
     let runs = stat::runs().into_iter();
     runs.map(|(path, about)| CompletionCandidate::new(path).help(Some(about.into()))).collect()
+}
+
+/// The processes that `who` may look into, with their names.
+fn processes() -> Vec<CompletionCandidate> {
+    who::processes().into_iter().map(|(pid, name)| candidate(&pid.to_string(), &name)).collect()
 }
 
 /// What there is to simulate.

@@ -25,6 +25,7 @@ mod message;
 mod observe;
 mod output;
 mod program;
+mod remote;
 #[cfg(feature = "bench")]
 mod results;
 mod run;
@@ -33,6 +34,7 @@ mod semaphores;
 mod sim;
 mod stat;
 mod torture;
+mod who;
 
 #[derive(Parser)]
 #[command(name = "poundlock", version, about)]
@@ -50,6 +52,8 @@ enum Cmd {
     Stat(Box<stat::Args>),
     /// Run a program and find deadlocks and misuse of its locks, before they happen
     Check(Box<check::Args>),
+    /// Show who waits for what in a running process or a core file, and who holds it
+    Who(who::Args),
     /// List the locks that a program can run on
     Locks(locks::Args),
     /// Measure our locks against glibc's on this machine
@@ -98,6 +102,7 @@ fn dispatch(cmd: Cmd) -> ExitCode {
         Cmd::Run(args) => run::main(args),
         Cmd::Stat(args) => stat::main(*args),
         Cmd::Check(args) => check::main(*args),
+        Cmd::Who(args) => who::main(args),
         Cmd::Locks(args) => locks::main(args),
         #[cfg(feature = "bench")]
         Cmd::Bench(args) => bench::main(args),

@@ -1,4 +1,4 @@
-//! What those share who watch a program that runs with our library: `stat` and `check`.
+//! What those share who watch a program: `stat`, `check` and `who`.
 
 pub(crate) mod calls;
 pub(crate) mod cycles;

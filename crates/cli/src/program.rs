@@ -21,15 +21,15 @@ const MAX_INTERPRETERS: usize = 5;
 const FIRST_LINE: usize = 256;
 
 #[cfg(target_arch = "x86_64")]
-const MACHINE: u16 = elf::EM_X86_64.0;
+pub(crate) const MACHINE: u16 = elf::EM_X86_64.0;
 #[cfg(target_arch = "aarch64")]
-const MACHINE: u16 = elf::EM_AARCH64.0;
+pub(crate) const MACHINE: u16 = elf::EM_AARCH64.0;
 #[cfg(target_arch = "riscv64")]
-const MACHINE: u16 = elf::EM_RISCV.0;
+pub(crate) const MACHINE: u16 = elf::EM_RISCV.0;
 #[cfg(target_arch = "s390x")]
-const MACHINE: u16 = elf::EM_S390.0;
+pub(crate) const MACHINE: u16 = elf::EM_S390.0;
 #[cfg(target_arch = "powerpc64")]
-const MACHINE: u16 = elf::EM_PPC64.0;
+pub(crate) const MACHINE: u16 = elf::EM_PPC64.0;
 
 /// Finds the file that `execvp` would run.
 pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Failure> {

@@ -39,6 +39,7 @@ use report::{About, Report, Wanted};
 use sampler::Outcome;
 use session::Session;
 use text::Style;
+pub(crate) use text::duration;
 
 /// What to run, and how to report it.
 #[derive(clap::Args)]

@@ -25,3 +25,4 @@ mod stat_reports;
 mod stat_ways;
 mod support;
 mod torture;
+mod who;

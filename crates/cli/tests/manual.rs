@@ -83,9 +83,14 @@ fn the_pages_are_free_of_warnings() {
 
 #[test]
 fn help_ends_with_examples() {
-    for command in
-        [&["--help"][..], &["-h"], &["run", "--help"], &["stat", "diff", "--help"], &["bench", "-h"]]
-    {
+    for command in [
+        &["--help"][..],
+        &["-h"],
+        &["run", "--help"],
+        &["stat", "diff", "--help"],
+        &["who", "--help"],
+        &["bench", "-h"],
+    ] {
         let output = run_limited(poundlock_bare().args(command), LIMIT);
         expect_status(&output, 0);
         let text = stdout(&output);
@@ -121,6 +126,8 @@ fn bash_completes() {
     assert_eq!(offered(&["poundlock", "run", "--lock", "handoff:a"]), set(&["handoff:adaptive"]));
     assert_eq!(offered(&["poundlock", "stat", "--lock", "handoff,qspin-v"]), set(&["handoff,qspin-virt"]));
     assert_eq!(offered(&["poundlock", "run", "--rwlock", "p"]), set(&["phase-fair"]));
+    let own = std::process::id().to_string();
+    assert!(offered(&["poundlock", "who", &own]).contains(&own));
     assert_eq!(offered(&["poundlock", "run", "--semaphores", "ours,b"]), set(&["ours,before"]));
     assert_eq!(
         offered(&["poundlock", "sim", "run", "--machine", "westmere-ex-8s"]),

@@ -154,6 +154,9 @@ pub struct RawCondvar<P: Platform> {
 zeroed! { RawCondvar<P: Platform>: "A condition variable on which nobody waits.", [wait_lock head] }
 
 impl<P: Platform> RawCondvar<P> {
+    /// The offset of the word that names the first of the waiters.
+    pub const WAITERS_OFFSET: usize = core::mem::offset_of!(Self, head);
+
     /// Releases the lock that the caller holds, waits for a signal, for `deadline`, or for a cancellation
     /// that `may_cancel` admits, and acquires the lock again. Releasing and starting to wait are one step for
     /// signals of threads that acquire the lock afterwards.

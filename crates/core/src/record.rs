@@ -8,6 +8,7 @@
 //! A node is one cache line, so three of its words mean one thing in one lock and another in another. Each
 //! meaning has an accessor of its own; a node is in one lock at a time.
 
+use core::mem::offset_of;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::atomic::{Atomic, Atomics};
@@ -197,6 +198,36 @@ pub struct Record<P: Atomics> {
     /// 1 while the thread chooses a spare node. Written by the record's own thread only, a signal handler on
     /// it included.
     pub(crate) choosing: P::U32,
+}
+
+/// Where what an observer of the process's memory looks for lies in a [`Record`], in bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Places {
+    /// The first of [`LEVELS`] nodes.
+    pub nodes: u32,
+    /// The first of [`SPARES`] spare nodes.
+    pub spares: u32,
+    /// From one node to the next.
+    pub node_size: u32,
+    /// In a node: see [`state`]; and the word that its thread sleeps on.
+    pub state: u32,
+    /// In a node: the next one in the list of sleepers.
+    pub after: u32,
+    /// In a node: the mutex of a waiter on a condition variable, or the lock of a spare node.
+    pub lock: u32,
+}
+
+impl<P: Atomics> Record<P> {
+    /// Its [`Places`].
+    pub const PLACES: Places = Places {
+        nodes: offset_of!(Self, nodes) as u32,
+        spares: offset_of!(Self, spares) as u32,
+        node_size: size_of::<Node<P>>() as u32,
+        state: offset_of!(Node<P>, state) as u32,
+        after: offset_of!(Node<P>, after) as u32,
+        lock: offset_of!(Node<P>, mutex_or_lock) as u32,
+    };
 }
 
 impl<P: Atomics> Default for Node<P> {

@@ -22,7 +22,7 @@
 //! All of this is lock-free, because a signal handler may register the thread that it interrupted in the
 //! middle of registering. The first of the two registers the thread, and the other gives its record back.
 
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, offset_of};
 use core::ptr;
 use core::sync::atomic::{
     AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
@@ -30,6 +30,7 @@ use core::sync::atomic::{
 };
 
 use poundlock_core::node::Record;
+use poundlock_core::record::Places;
 
 use crate::futex::{self, keeping_errno};
 use crate::platform::Linux;
@@ -75,6 +76,58 @@ static HIGH: AtomicU32 = AtomicU32::new(0);
 static LOOK_AT: AtomicU32 = AtomicU32::new(FEW);
 /// Free entries: a count against reuse in the upper half, the first one's index plus one in the lower.
 static FREE: AtomicU64 = AtomicU64::new(0);
+
+/// Where an observer of the process's memory finds the registry: `poundlock who` reads it in another process,
+/// or in its core file. Its first fields say whether the reader knows the others.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Layout {
+    /// [`Layout::MAGIC`].
+    pub magic: u64,
+    /// Its size in bytes, which any change of it changes.
+    pub size: u32,
+    /// From one entry to the next, in bytes.
+    pub entry_size: u32,
+    /// Entries in an array of them.
+    pub per_chunk: u32,
+    /// In an entry, in bytes: the record.
+    pub record: u32,
+    /// In an entry, in bytes: the kernel's id of its thread.
+    pub holder: u32,
+    /// In a record.
+    pub places: Places,
+    /// How many bits of an identity are the entry's index plus one.
+    pub index_bits: u32,
+    /// In an identity: the other bits have the kernel's id of the thread.
+    pub kernels: u32,
+    /// The addresses of the arrays of entries.
+    pub table: *const (),
+    /// How many entries have ever been used.
+    pub high: *const (),
+}
+
+impl Layout {
+    /// What [`Layout::magic`] is.
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"PNDLAYO1");
+}
+
+// SAFETY: its pointers are to words that are atomic, and nothing here follows them.
+unsafe impl Sync for Layout {}
+
+/// This process's [`Layout`].
+pub static LAYOUT: Layout = Layout {
+    magic: Layout::MAGIC,
+    size: size_of::<Layout>() as u32,
+    entry_size: size_of::<Entry>() as u32,
+    per_chunk: PER_CHUNK,
+    record: offset_of!(Entry, record) as u32,
+    holder: offset_of!(Entry, holder) as u32,
+    places: Record::<Linux>::PLACES,
+    index_bits: INDEX_BITS,
+    kernels: KERNELS,
+    table: (&raw const TABLE).cast(),
+    high: (&raw const HIGH).cast(),
+};
 
 /// The calling thread's identity, unique among living threads and never 0. Registers the
 /// thread on first use. Async-signal-safe.

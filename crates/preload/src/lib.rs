@@ -99,6 +99,12 @@ extern "C" fn end() {
     }
 }
 
+/// What `poundlock who` looks for in the memory of a process: where to find who waits. The name has the
+/// number of what it means.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static poundlock_layout_1: &poundlock_linux::registry::Layout = &poundlock_linux::registry::LAYOUT;
+
 /// The dynamic linker calls what it finds in this section.
 #[used]
 #[unsafe(link_section = ".init_array")]

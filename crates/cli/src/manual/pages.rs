@@ -84,6 +84,7 @@ pub(super) const PAGES: &[Page] = &[
             ("poundlock run -- server", "And how fast is it on better ones?"),
             ("poundlock check -- server", "Does it take them in one order, and use them rightly?"),
             ("poundlock stat --compare -- server --requests 100000", "Measure both in turns"),
+            ("poundlock who 4711", "It hangs: who waits for what, and who holds it?"),
         ],
         sections: &[
             (
@@ -424,6 +425,56 @@ pub(super) const PAGES: &[Page] = &[
         "poundlock sim measure",
         &[("poundlock sim measure > here.toml", "A file for `sim run --machine here.toml`")],
     ),
+    Page {
+        path: "poundlock who",
+        description: &[
+            "Who hangs, and why: every thread that waits for another one, what it waits for, and who holds it, with \
+             the stacks of both. Threads that wait for each other in a circle come first, in a sentence. The \
+             process needs no preparation: any program on any locks, as far as those say who holds them. Holders \
+             are known of glibc's mutexes (all kinds), of the writers of its readers-writer locks, of joined \
+             threads, and of what runs under `poundlock stat`. Of condition variables, semaphores, barriers, \
+             readers, and of the locks of Rust, Go and Java there are the waiters; it says so.",
+            "Each thread stands still for some microseconds, one after the other, while its registers and its stack \
+             are copied; the second line says how long. Nothing runs in the process that is not its own. A thread \
+             in a system call that a stop would end (`epoll_wait`, `semop` and others: see signal(7)) is not \
+             stopped. If the command is killed, the process goes on.",
+            "Compile the program with `-g` for lines and variables. Without, there are names of functions.",
+        ],
+        examples: &[
+            ("poundlock who 4711", "Who waits for what in this process, and who holds it?"),
+            ("poundlock who $(pidof server)", "By its name"),
+            ("sudo poundlock who --all 4711", "Another user's process: all threads, whole stacks"),
+            ("poundlock who --json - 4711 | jq .sentences", "Its deadlocks, for programs"),
+            (
+                "poundlock who --core core.4711 --exe ./server",
+                "In a core file, made by the kernel or by `gcore`",
+            ),
+        ],
+        sections: &[
+            (
+                "RIGHTS",
+                &[
+                    Text(
+                        "What a debugger needs: your own processes, if the system lets users trace them; else:",
+                    ),
+                    Tagged("sudo", "For processes of others, and of programs with more rights than you."),
+                    Tagged(
+                        "kernel.yama.ptrace_scope",
+                        "If it is 1 or 2, users may not look into processes that they did not start: use sudo, or \
+                         set it to 0.",
+                    ),
+                    Tagged(
+                        "Containers",
+                        "From outside, as root: names come from the files of the container. From inside, \
+                         `docker run --cap-add=SYS_PTRACE`.",
+                    ),
+                    Text("A command that is installed set-user-id refuses."),
+                ],
+            ),
+            ("EXIT STATUS", OURS),
+        ],
+        see: &["poundlock-stat(1)", "gcore(1)", "ptrace(2)", "core(5)", "jstack(1)"],
+    },
     Page {
         path: "poundlock torture",
         description: &[],

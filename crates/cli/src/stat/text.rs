@@ -606,7 +606,7 @@ pub(super) fn command_line(words: &[String]) -> String {
 }
 
 /// Three digits and a unit.
-pub(super) fn duration(ns: u64) -> String {
+pub(crate) fn duration(ns: u64) -> String {
     let (value, unit) = match ns {
         0..1_000 => return format!("{ns} ns"),
         // Rounded to three digits, 999.6 us would be 1000 us: these limits are where the rounding changes the

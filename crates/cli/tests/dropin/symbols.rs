@@ -140,10 +140,20 @@ fn nothing_else_is_exported() {
         ["pthread_setschedparam", "pthread_setschedprio", "sched_setscheduler", "sched_setparam"];
     // What the locks look for that a program is linked with.
     let linked = ["poundlock_statistics_3", "poundlock_check_order"];
+    // What `who` looks for in a process.
+    let observed = ["poundlock_layout_1"];
     // What AddressSanitizer looks for.
     let sanitizer = ["__asan_default_options"];
-    let wrappers =
-        [&handlers[..], &others[..], &blocking[..], &scheduling[..], &linked[..], &sanitizer[..]].concat();
+    let wrappers = [
+        &handlers[..],
+        &others[..],
+        &blocking[..],
+        &scheduling[..],
+        &linked[..],
+        &observed[..],
+        &sanitizer[..],
+    ]
+    .concat();
     let others: Vec<_> = defined(preload_library())
         .into_iter()
         .filter(|name| !is_ours_to_answer(name) && !wrappers.contains(&name.as_str()))

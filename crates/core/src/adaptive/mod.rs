@@ -75,6 +75,10 @@ pub struct RawAdaptive<P: Platform> {
 zeroed! { RawAdaptive<P: Platform>: "An unlocked mutex.", [count] waiters }
 
 impl<P: Platform> RawAdaptive<P> {
+    /// The offset of the word that names the first of the sleepers: that of
+    /// [`RawPoundlock`](crate::poundlock::RawPoundlock), too.
+    pub const SLEEPERS_OFFSET: usize = core::mem::offset_of!(Self, waiters) + Waiters::<P>::HEAD_OFFSET;
+
     acquiring! { V: Variant }
 
     /// Acquires the mutex if it is free; false if it is held. Synchronises as [`RawAdaptive::lock`] when

@@ -140,6 +140,15 @@ pub struct Words<P: Platform> {
     waiters: Waiters<P>,
 }
 
+impl<P: Platform> Words<P> {
+    /// The offset of the word that names the first of the sleepers.
+    pub const SLEEPERS_OFFSET: usize = {
+        let offset = core::mem::offset_of!(Self, waiters) + Waiters::<P>::HEAD_OFFSET;
+        assert!(offset == crate::adaptive::RawAdaptive::<P>::SLEEPERS_OFFSET);
+        offset
+    };
+}
+
 /// The mutex: 20 bytes, zero when unlocked. An unlocked one may be moved, copied and freed.
 ///
 /// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same mutex, all are

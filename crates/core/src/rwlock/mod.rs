@@ -284,6 +284,20 @@ impl<P: Platform> RawRwLock<P> {
         assert!(offset + size_of::<P::U32>() == size_of::<Self>());
         offset
     };
+    /// The offset of the word that names the first of the readers that wait. That of writers follows it.
+    pub const READERS_OFFSET: usize = {
+        let offset = core::mem::offset_of!(Self, readers);
+        assert!(core::mem::offset_of!(Self, writers) == offset + size_of::<P::U32>());
+        offset
+    };
+    /// The offset of the word that names the waiter that may try.
+    pub const HEAD_OFFSET: usize = core::mem::offset_of!(Self, head);
+    /// In the first word: held by a writer.
+    pub const HELD_BY_WRITER: u32 = WRITER;
+    /// In the first word: how many readers hold it.
+    pub const HELD_BY_READERS: u32 = READERS;
+    /// In the first word, any of them: there may be more readers than those.
+    pub const MORE_READERS: u32 = BIASED | DRAINING;
 }
 
 zeroed! {

@@ -171,6 +171,9 @@ pub(crate) struct Waiters<P: Platform> {
 zeroed! { Waiters<P: Platform>: [wait_lock owner tail head] }
 
 impl<P: Platform> Waiters<P> {
+    /// Where the first of the sleepers is named, in bytes.
+    pub(crate) const HEAD_OFFSET: usize = core::mem::offset_of!(Self, head);
+
     /// Whether no thread is queued or asleep, or in the wait lock.
     pub(crate) fn is_idle(&self) -> bool {
         wait_lock::is_idle::<P>(&self.wait_lock)

@@ -1,0 +1,122 @@
+//! What cannot be looked at, and what may not be, in one line.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output};
+
+use super::{Target, deadlock};
+use crate::support::{LIMIT, need, poundlock_bare, run_limited, scratch, stderr, stdout, until};
+
+#[track_caller]
+fn refused(output: &Output, status: i32, parts: &[&str]) {
+    assert_eq!(output.status.code(), Some(status), "{}{}", stdout(output), stderr(output));
+    let text = stderr(output);
+    assert!(stdout(output).is_empty() && text.lines().count() == 1, "{text}");
+    for part in parts {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+fn asked(args: &[&str]) -> Output {
+    run_limited(poundlock_bare().arg("who").args(args), LIMIT)
+}
+
+#[test]
+fn what_is_no_process_is_said_to_be_none() {
+    refused(&asked(&["2147483647"]), 1, &["poundlock: there is no process 2147483647"]);
+    // The kernel's own, outside of containers.
+    if std::fs::read("/proc/2/cmdline").is_ok_and(|line| line.is_empty()) {
+        refused(&asked(&["2"]), 1, &["process 2 has no memory of its own"]);
+    }
+    for (args, part) in [
+        (&["0"][..], "0"),
+        (&["server"], "server"),
+        (&["-5"], "-5"),
+        (&[], "PID"),
+        (&["1", "--core", "x"], "--core"),
+        (&["--exe", "x", "1"], "--exe"),
+    ] {
+        let output = asked(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&output).contains(part), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_thread_leads_to_its_process() {
+    let target = Target::start(&mut Command::new(deadlock()));
+    let mut other = 0;
+    until("threads", || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", target.pid())).expect("it lives");
+        let ids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok());
+        other = ids.max().unwrap_or(0);
+        other > target.pid()
+    });
+    let line = format!("{other} is a thread of process {}", target.pid());
+    refused(&asked(&[&other.to_string()]), 1, &[&line]);
+}
+
+#[test]
+fn bad_files_are_named_with_what_is_wrong() {
+    let dir = scratch();
+    let path = |name: &str| dir.join(name).to_str().expect("a plain name").to_owned();
+    std::fs::write(path("text"), "no core").expect("it can be written");
+    std::fs::write(path("empty"), "").expect("it can be written");
+    std::fs::write(path("cut"), &std::fs::read("/bin/true").expect("it is there")[..70]).expect("written");
+    refused(&asked(&["--core", &path("none")]), 1, &["none", "no such file"]);
+    refused(&asked(&["--core", &path("")]), 1, &[]);
+    for name in ["text", "empty", "cut"] {
+        refused(&asked(&["--core", &path(name)]), 1, &[name]);
+    }
+    refused(&asked(&["--core", "/bin/true"]), 1, &["not a core file"]);
+    let target = Target::start(&mut Command::new(deadlock()));
+    refused(&asked(&["--json", &path("none/x"), &target.pid().to_string()]), 125, &["cannot be written"]);
+}
+
+/// As another user, who may not look at us.
+#[test]
+fn another_users_process_needs_sudo() {
+    // SAFETY: takes no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("SKIPPED: needs root, to become another user");
+        return;
+    }
+    let target = Target::start(&mut Command::new(deadlock()));
+    // Where everybody may run it.
+    let place = tempfile::Builder::new().prefix("poundlock-who-").tempdir_in("/tmp").expect("a directory");
+    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("ours");
+    let copy = place.path().join("poundlock");
+    std::fs::copy(super::command(), &copy).expect("it can be copied");
+    let mut other = Command::new(&copy);
+    other.args(["who", &target.pid().to_string()]).uid(65534).gid(65534).current_dir("/");
+    refused(&run_limited(&mut other, LIMIT), 1, &["another user's", "sudo"]);
+    // And one installed for everybody refuses whatever it is asked.
+    std::fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).expect("ours");
+    let output = run_limited(&mut other, LIMIT);
+    if stderr(&output).contains("another user's") {
+        eprintln!("SKIPPED: this file system ignores set-user-id");
+        return;
+    }
+    refused(&output, 1, &["set-user-id", "chmod"]);
+}
+
+#[test]
+fn one_that_is_traced_has_its_tracer_named() {
+    let Some(gdb) = need("gdb", "gdb") else { return };
+    let target = Target::start(&mut Command::new(deadlock()));
+    let mut gdb = Command::new(gdb)
+        .args(["-q", "-nx", "-p", &target.pid().to_string()])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
+    until("traced", || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", target.pid())).expect("it lives");
+        status.contains(&format!("TracerPid:\t{}", gdb.id()))
+    });
+    let output = asked(&[&target.pid().to_string()]);
+    let _ = gdb.kill();
+    let _ = gdb.wait();
+    refused(&output, 1, &["is traced by process", "(gdb)"]);
+}
