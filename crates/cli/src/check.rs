@@ -63,8 +63,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     suppressions: Vec<PathBuf>,
     /// Write a stanza for each finding, to suppress it: to this file, or behind the report
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    gen_suppressions: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    gen_suppressions: Option<Option<PathBuf>>,
     /// Write the findings to this file rather than to standard error
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -109,7 +109,7 @@ struct Files {
 impl Files {
     /// Before the program has run for an hour is the time to find that one cannot be written.
     fn open(args: &Args) -> Result<Files, Failure> {
-        let stanzas = args.gen_suppressions.as_ref().filter(|path| !path.as_os_str().is_empty());
+        let stanzas = args.gen_suppressions.as_ref().and_then(Option::as_ref);
         let named = [
             ("-o", args.output.as_ref()),
             ("--json", args.json.as_ref()),
@@ -286,9 +286,12 @@ fn report(
     let checked = |pid: u32| left.iter().any(|(left, _)| *left == pid);
     let inner =
         found.programs.iter().map(|program| program.pid).find(|&pid| pid == ended.pid).unwrap_or(ended.pid);
+    let unread: Vec<u32> = found.unreadable.values().flatten().copied().collect();
     if !checked(inner) {
         let what = if left.is_empty() { "nothing was checked" } else { "only what it started was checked" };
-        unseen.push(if found.unmeasured.contains(&inner) {
+        unseen.push(if unread.contains(&inner) {
+            format!("{command} left a file that cannot be read: {what}")
+        } else if found.unmeasured.contains(&inner) {
             format!("{command} loaded our library, which could not make its file: {what}")
         } else {
             format!("{command} did not load our library: {what}")
@@ -297,14 +300,12 @@ fn report(
     for pid in found.unmeasured.iter().filter(|&&pid| pid != inner && !checked(pid)) {
         unseen.push(format!("process {pid}: no file could be made for it"));
     }
-    unseen.extend(strangers::remarks(
-        inner,
-        found.programs.iter(),
-        &left,
-        &found.unmeasured,
-        ("checked", "check"),
-    ));
-    unseen.extend(found.unreadable);
+    let unmeasured = [&found.unmeasured[..], &unread].concat();
+    unseen.extend(strangers::remarks(inner, found.programs.iter(), &left, &unmeasured, ("checked", "check")));
+    for (error, pids) in &found.unreadable {
+        let processes = output::counted(pids.len() as u64, "process");
+        unseen.push(format!("{processes} ({}...): the file cannot be read: {error}", pids[0]));
+    }
     for pid in found.running {
         unseen.push(format!("process {pid} ({}) is still running: what it does from now on", name_of(pid)));
     }

@@ -4,6 +4,7 @@ mod bench;
 mod docs;
 mod dropin;
 mod manual;
+mod misuse;
 mod odd_systems;
 mod output;
 mod preload;

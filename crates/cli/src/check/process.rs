@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use poundlock_order::{Cycle, Order};
-use poundlock_statfile::check::{ClassKey, Edge, End, Event, LockId, Misuse, Serial, Wrong};
+use poundlock_order::{Cycle, Evidence, Order};
+use poundlock_statfile::check::{ClassKey, Edge, End, Event, Held, LockId, Misuse, Mode, Serial, Wrong};
 use poundlock_statfile::{LiveThread, Logged, Snapshot};
 
 use crate::observe::place::is_alive;
@@ -32,8 +32,8 @@ const NAME_LOOKS: u32 = 64;
 /// A process, as long as it is one program.
 pub(super) struct Process {
     pub(super) path: PathBuf,
-    /// Which of the programs it is that the process has been.
-    pub(super) number: u32,
+    /// How many files were opened before this one.
+    pub(super) opened: usize,
     /// In its own namespace, and in ours.
     pub(super) inner: u32,
     pub(super) outer: u32,
@@ -46,6 +46,10 @@ pub(super) struct Process {
     /// What a class of the process, which is a stack, counts as: the first one of the same line.
     classes: HashMap<ClassKey, ClassKey>,
     lines: HashMap<String, ClassKey>,
+    /// Cycles through condition variables, which are told at the end.
+    with_conditions: Vec<Cycle>,
+    /// What was held at every signal of a condition variable.
+    signalled: HashMap<LockId, Vec<LockId>>,
     /// Those that count in the file now.
     now: Vec<LiveThread>,
     waits: Waits,
@@ -63,14 +67,14 @@ impl Process {
     /// `None` if the file is not finished.
     pub(super) fn open(
         path: &Path,
-        number: u32,
+        opened: usize,
         outer: impl Fn(u32) -> u32,
     ) -> Result<Option<Process>, poundlock_statfile::Error> {
         let Some(feed) = Feed::open(path)? else { return Ok(None) };
         let inner = feed.pid();
         Ok(Some(Process {
             path: path.to_owned(),
-            number,
+            opened,
             inner,
             outer: outer(inner),
             exe: feed.exe(),
@@ -81,6 +85,8 @@ impl Process {
             known: HashMap::new(),
             classes: HashMap::new(),
             lines: HashMap::new(),
+            with_conditions: Vec::new(),
+            signalled: HashMap::new(),
             now: Vec::new(),
             waits: Waits::default(),
             holds: Holds::default(),
@@ -134,7 +140,9 @@ impl Process {
             });
             collector.add_all(found);
         }
-        if !gone {
+        if gone {
+            self.settle(now, symbols, collector);
+        } else {
             self.look_at_waits(now, symbols, collector);
             self.look_at_holds(now, settings, symbols, collector);
         }
@@ -221,8 +229,13 @@ impl Process {
         }
         let stack = self.feed.class_stack(class);
         let frames = self.tell(0, symbols, |teller| teller.naming.frames(&stack));
-        let line = making_line(&frames).filter(|line| !line.module.is_empty()).map(|line| line.text.clone());
-        let of_line = line.map_or(class, |line| *self.lines.entry(line).or_insert(class));
+        let line = making_line(&frames).filter(|line| !line.module.is_empty());
+        // What wraps the call is a part of it: a function that makes locks can make several, each on a line.
+        let upto = line.and_then(|line| frames.iter().position(|frame| std::ptr::eq(frame, line)));
+        let key = |upto: usize| {
+            frames[..=upto].iter().map(|frame| frame.text.as_str()).collect::<Vec<_>>().join("\n")
+        };
+        let of_line = upto.map(key).map_or(class, |line| *self.lines.entry(line).or_insert(class));
         self.classes.insert(class, of_line);
         of_line
     }
@@ -237,6 +250,37 @@ impl Process {
     }
 
     fn cycles(&mut self, cycles: &[Cycle], now: u64, symbols: &Symbols, collector: &mut Collector) {
+        let waits = |cycle: &&Cycle| cycle.edges.iter().any(|edge| edge.to.held.mode == Mode::Condition);
+        // Whether a lock is needed to signal a condition variable is known when all signals are. That one of a sort
+        // is signalled with a lock held says nothing of the others.
+        let later = cycles.iter().filter(waits).filter(|cycle| cycle.evidence == Evidence::SameLocks);
+        self.with_conditions.extend(later.cloned());
+        let cycles: Vec<Cycle> = cycles.iter().filter(|cycle| !waits(cycle)).cloned().collect();
+        self.tell_cycles(&cycles, now, symbols, collector);
+    }
+
+    /// Cycles through condition variables, as far as no signal has come without the lock.
+    pub(super) fn settle(&mut self, now: u64, symbols: &Symbols, collector: &mut Collector) {
+        let cycles = std::mem::take(&mut self.with_conditions);
+        let needed = |edge: &Arc<Edge>| {
+            let held = self.signalled.get(&edge.from.held.lock);
+            edge.from.held.mode != Mode::Condition
+                || held.is_none_or(|held| held.contains(&edge.to.held.lock))
+        };
+        let stand: Vec<Cycle> = cycles.into_iter().filter(|cycle| cycle.edges.iter().all(needed)).collect();
+        self.tell_cycles(&stand, now, symbols, collector);
+    }
+
+    /// Takes note of what was held at a signal of a condition variable.
+    fn signalled(&mut self, condition: LockId, held: &[Held]) {
+        let held: Vec<LockId> = held.iter().map(|held| held.lock).collect();
+        match self.signalled.get_mut(&condition) {
+            Some(always) => always.retain(|lock| held.contains(lock)),
+            None => drop(self.signalled.insert(condition, held)),
+        }
+    }
+
+    fn tell_cycles(&mut self, cycles: &[Cycle], now: u64, symbols: &Symbols, collector: &mut Collector) {
         if cycles.is_empty() {
             return;
         }

@@ -229,6 +229,7 @@ pub(super) fn stanza_for(finding: &Finding) -> String {
 /// What a newcomer would call it.
 fn name_for(finding: &Finding) -> String {
     let mut names: Vec<&str> = finding.locks.iter().map(|lock| lock.class.as_str()).collect();
+    names.sort_unstable();
     names.dedup();
     let names = names.join(", ");
     if names.is_empty() {

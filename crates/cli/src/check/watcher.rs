@@ -63,8 +63,8 @@ pub(super) struct Found {
     pub(super) unmeasured: Vec<u32>,
     /// Those that run on.
     pub(super) running: Vec<u32>,
-    /// What could not be read.
-    pub(super) unreadable: Vec<String>,
+    /// Why files of processes could not be read, and whose.
+    pub(super) unreadable: BTreeMap<String, Vec<u32>>,
     /// Whether the program was ended because of a deadlock.
     pub(super) ended_it: bool,
 }
@@ -198,8 +198,9 @@ impl Watch {
             if gone {
                 let process = self.processes.swap_remove(at);
                 self.add_sums(&process);
-                // Nobody needs it any more, and it is memory.
+                // Nobody needs it any more, and it is memory. The process's next program may take its name.
                 let _ = std::fs::remove_file(&process.path);
+                self.settled.remove(&process.path);
             } else {
                 at += 1;
             }
@@ -209,7 +210,7 @@ impl Watch {
     /// Whether a process will log nothing more there: it is gone, or another program by now.
     fn is_over(&self, at: usize) -> bool {
         let process = &self.processes[at];
-        let newer = |other: &Process| other.inner == process.inner && other.number > process.number;
+        let newer = |other: &Process| other.inner == process.inner && other.opened > process.opened;
         !process.is_alive() || (process.has_ended() && self.processes.iter().any(newer))
     }
 
@@ -228,21 +229,21 @@ impl Watch {
     fn discover(&mut self) {
         self.find_descendants();
         for (inner, files) in by_process(&self.settings.dir) {
-            for (number, path) in files {
+            for path in files.into_values() {
                 if !self.settled.contains(&path) {
-                    self.open(inner, number, path);
+                    self.open(inner, path);
                 }
             }
         }
     }
 
-    fn open(&mut self, inner: u32, number: u32, path: PathBuf) {
+    fn open(&mut self, inner: u32, path: PathBuf) {
         let descendants = &self.descendants;
         let outer = |inner: u32| {
             let known = descendants.iter().find(|(_, of)| **of == inner).map(|(&outer, _)| outer);
             known.unwrap_or(inner)
         };
-        match Process::open(&path, number, outer) {
+        match Process::open(&path, self.found.left.len(), outer) {
             Ok(Some(process)) => {
                 self.found.left.push((process.inner, process.exe().to_owned()));
                 self.processes.push(process);
@@ -251,7 +252,7 @@ impl Watch {
             // Not finished yet, or never to be: its length says which. What is no more was killed in the middle.
             Ok(None) => {}
             Err(error) => {
-                self.found.unreadable.push(format!("process {inner} (program {number}): {error}"));
+                self.found.unreadable.entry(error.to_string()).or_default().push(inner);
                 self.settled.insert(path);
             }
         }
@@ -292,7 +293,9 @@ impl Watch {
     }
 
     fn finish(mut self, ended_it: bool) -> Found {
-        for process in std::mem::take(&mut self.processes) {
+        let since = monotonic_ns().saturating_sub(self.settings.begin_ns);
+        for mut process in std::mem::take(&mut self.processes) {
+            process.settle(since, &self.symbols, &mut self.collector);
             self.found.running.push(process.outer);
             self.add_sums(&process);
         }

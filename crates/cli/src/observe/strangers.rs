@@ -5,6 +5,9 @@ use std::path::Path;
 
 use crate::program;
 
+/// How many forks are followed from a program to where it was started.
+const GENERATIONS: usize = 32;
+
 /// A program that a process of the run was seen to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
@@ -30,16 +33,30 @@ pub(crate) fn remarks<'a>(
     // What a look found of the command before it was executed is this program.
     let ours = std::env::current_exe().unwrap_or_default();
     let not_yet = |pid: u32, exe: &str| pid == command && Path::new(exe) == ours;
-    for process in seen {
+    let seen: Vec<&Seen> = seen.collect();
+    for process in &seen {
         let was = |pid: u32| left.contains(&(pid, &process.exe));
-        // What has loaded the library may become a program that has not. A child that goes on in its parent's
-        // program and uses no lock leaves no file. Of the command itself it has been said.
+        // A child that goes on in its parent's program and uses no lock leaves no file; nor does its child.
+        let inherits = || {
+            let mut parent = process.parent;
+            for _ in 0..GENERATIONS {
+                if was(parent) {
+                    return true;
+                }
+                let same = seen.iter().find(|other| other.pid == parent && other.exe == process.exe);
+                let Some(other) = same else { return false };
+                parent = other.parent;
+            }
+            false
+        };
+        // What has loaded the library may become a program that has not. Of the command itself it has been said.
         let left_a_file = left.iter().any(|(pid, _)| *pid == process.pid);
         if process.exe.is_empty()
             || not_yet(process.pid, &process.exe)
             || unmeasured.contains(&process.pid)
             || was(process.pid)
-            || (!left_a_file && (process.pid == command || was(process.parent)))
+            || (!left_a_file && process.pid == command)
+            || inherits()
         {
             continue;
         }
@@ -59,4 +76,29 @@ pub(crate) fn remarks<'a>(
         format!("{name}{times} was started without our library and not {done}: {why}")
     };
     names.into_iter().map(remark).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Seen, remarks};
+
+    fn seen(pid: u32, parent: u32, exe: &str) -> Seen {
+        Seen { pid, parent, exe: exe.to_owned(), name: String::new() }
+    }
+
+    #[test]
+    fn forks_of_what_loaded_the_library_are_no_strangers() {
+        let processes = [
+            seen(10, 1, "/bin/sh"),
+            // Seen before it became a program that left a file.
+            seen(11, 10, "/bin/sh"),
+            // A child of a child that has used no lock.
+            seen(12, 10, "/bin/sh"),
+            seen(13, 12, "/bin/sh"),
+            seen(14, 10, "/bin/true"),
+        ];
+        let left = [(10, "/bin/sh"), (11, "/bin/sed")];
+        let lines = remarks(10, processes.iter(), &left, &[], ("checked", "check"));
+        assert!(lines.len() == 1 && lines[0].starts_with("/bin/true was started without"), "{lines:?}");
+    }
 }

@@ -152,7 +152,8 @@ impl Space<'_> {
         let name = file_name(&module.path);
         let in_program = self.is_program(module);
         let offset = address - module.start + module.offset;
-        let is_libc = is_libc(&name);
+        // Our own library is as little of interest as that one.
+        let is_libc = is_libc(&name) || name == crate::library::FILE_NAME;
         let Some((file, vaddr)) =
             self.symbols.file(&module.path).and_then(|file| file.code_at(offset).map(|vaddr| (file, vaddr)))
         else {
@@ -662,7 +663,7 @@ mod tests {
         let address = probed_function as *const () as u64 + 1;
         // What is inlined there comes before it.
         let text = space.call(address).last().unwrap().text.clone();
-        assert!(text.contains("probed_function") && text.contains("stat/symbols.rs:"), "{text}");
+        assert!(text.contains("probed_function") && text.contains("observe/symbols.rs:"), "{text}");
         let line: u32 = text.rsplit_once(':').unwrap().1.trim_end_matches(')').parse().unwrap();
         assert!((line..line + 3).contains(&probed_function()), "{text}");
         assert!(space.call(address)[0].in_program);
