@@ -7,6 +7,7 @@
 //! * [`misc`]: mutexes and spinlocks in OSv's benchmark of mutexes, beside its published figures.
 //! * [`sem`]: semaphore arrays in the benchmark of the kernel's, beside its published figures.
 //! * [`startup`]: what it costs a program to start on our locks.
+//! * [`check`]: what `poundlock check` costs the program that it looks at, and what helgrind costs.
 //! * [`stat`]: what `poundlock stat` costs the program that it measures, and its report.
 //! * [`grid`]: the locks that people use, ours among them, at every point of a grid of threads and work.
 //! * [`floor`]: what no lock can undercut on this machine, and what the driver adds to every lock.
@@ -25,6 +26,7 @@ mod error;
 mod launch;
 mod work;
 
+pub mod check;
 pub mod figures;
 pub mod floor;
 pub mod grid;

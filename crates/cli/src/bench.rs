@@ -9,8 +9,8 @@ use poundlock_bench::grid::result::Directory;
 use poundlock_bench::plan::{self, Preset};
 use poundlock_bench::report::{self, Report};
 use poundlock_bench::{
-    Context, Error, figures, floor, grid, handover, misc, page, programs, rwlock, sem, spin, startup, stat,
-    uncontended, worker,
+    Context, Error, check, figures, floor, grid, handover, misc, page, programs, rwlock, sem, spin, startup,
+    stat, uncontended, worker,
 };
 use serde::Serialize;
 
@@ -42,6 +42,8 @@ enum Which {
     Sembench(Box<Sembench>),
     /// Time that a program takes longer to start
     StartUp(Measured<startup::Options>),
+    /// What `poundlock check` costs the program that it looks at, with valgrind's helgrind beside it
+    Check(Measured<check::Options>),
     /// What `poundlock stat` costs the program that it measures, and how long its report takes
     Stat(Measured<stat::Options>),
     /// Whole programs, as they are and under `poundlock run`
@@ -159,6 +161,7 @@ pub(crate) fn main(args: Args) -> ExitCode {
         Which::MiscMutex(args) => measure(&args.options, &args.shown),
         Which::Sembench(args) => sembench(*args),
         Which::StartUp(args) => measure(&args.options, &args.shown),
+        Which::Check(args) => measure(&args.options, &args.shown),
         Which::Stat(args) => measure(&args.options, &args.shown),
         Which::Programs(args) => measure(&args.options, &args.shown),
         Which::Grid(args) => grid(*args),

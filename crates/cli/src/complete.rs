@@ -16,7 +16,7 @@ use poundlock_core::semarray::Scheme;
 use poundlock_names::RwLocks;
 use poundlock_semarray::{self as semarray, Listed, Which};
 
-use crate::{locks, semaphores, stat};
+use crate::{check, locks, semaphores, stat};
 
 /// By this variable a shell asks. Not clap's own `COMPLETE`, which may be in the environment for other
 /// reasons.
@@ -111,6 +111,10 @@ fn candidates(arg: Arg) -> Arg {
         "command" => arg.add(ArgValueCompleter::new(Program)),
         "lock" => arg.add(ArgValueCompleter::new(Locks)),
         "rwlock" => list(arg, || RwLocks::ALL.map(|choice| candidate(choice.name(), "")).into()),
+        "kind" => arg.add(ArgValueCompleter::new(Kinds)),
+        "on_deadlock" => {
+            list(arg, || vec![candidate("report", "and go on"), candidate("end", "with status 98")])
+        }
         "semaphores" => arg.add(ArgValueCompleter::new(Arrays)),
         "report" | "ids" => list(arg, || arrays(|array| array.id.to_string())),
         "key" => list(arg, || arrays(|array| semaphores::key(array.settings.key))),
@@ -138,6 +142,18 @@ struct Locks;
 impl ValueCompleter for Locks {
     fn complete(&self, typed: &OsStr) -> Vec<CompletionCandidate> {
         beginning(typed, locks::all().map(|(name, about)| candidate(name, about)))
+    }
+}
+
+/// What `--kind` takes: names with commas between them, and those to leave out with a hyphen in front.
+struct Kinds;
+
+impl ValueCompleter for Kinds {
+    fn complete(&self, typed: &OsStr) -> Vec<CompletionCandidate> {
+        let last = typed.to_str().map_or("", |typed| typed.rsplit(',').next().unwrap_or_default());
+        let out = if last.starts_with('-') { "-" } else { "" };
+        let names = std::iter::once(("all", "every kind")).chain(check::kinds());
+        beginning(typed, names.map(|(name, about)| candidate(&format!("{out}{name}"), about)))
     }
 }
 

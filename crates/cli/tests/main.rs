@@ -1,6 +1,7 @@
 //! What the command does, seen from outside: one module a subject.
 
 mod bench;
+mod check;
 mod docs;
 mod dropin;
 mod manual;

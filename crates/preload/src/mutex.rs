@@ -308,6 +308,8 @@ pub(crate) extern "C" fn destroy(object: &Mutex, address: usize, stack: usize) -
             }
             None => stat::RECORDER.destroyed(object.counted(mode.glibc()), site),
         }
+    } else if result == EBUSY && foreign.is_none() && check::is_on() {
+        stat::RECORDER.not_destroyed(object.counted(mode.glibc()), site);
     }
     result
 }

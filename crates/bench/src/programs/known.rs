@@ -37,15 +37,19 @@ const SYSBENCH_THREADS: Known =
 const MEMCACHED: Known =
     Known { name: "memcached", needs: &["memcached"], package: "memcached", prepare: memcached };
 
+const XZ: Known = Known { name: "xz", needs: &["xz"], package: "xz-utils", prepare: xz };
+const JAVAC: Known =
+    Known { name: "javac", needs: &["javac"], package: "default-jdk-headless", prepare: javac };
+
 pub(super) const ALL: &[Known] = &[
-    Known { name: "xz", needs: &["xz"], package: "xz-utils", prepare: xz },
+    XZ,
     Known { name: "python", needs: &["python3"], package: "python3", prepare: python },
     SYSBENCH_THREADS,
     Known { name: "sysbench-mutex", needs: &["sysbench"], package: "sysbench", prepare: sysbench_mutex },
     Known { name: "stress-ng", needs: &["stress-ng"], package: "stress-ng", prepare: stress_ng },
     MEMCACHED,
     Known { name: "apache", needs: &["apache2"], package: "apache2", prepare: apache },
-    Known { name: "javac", needs: &["javac"], package: "default-jdk-headless", prepare: javac },
+    JAVAC,
     Known { name: "java", needs: &["javac", "java"], package: "default-jdk-headless", prepare: java },
 ];
 
@@ -56,6 +60,9 @@ pub(super) const COUNTED: &[Known] = &[
     MEMCACHED,
     Known { name: "locks", needs: &["cc"], package: "gcc", prepare: locks },
 ];
+
+/// What shows the cost of checks.
+pub(super) const CHECKED: &[Known] = &[SYSBENCH_THREADS, MEMCACHED, XZ, JAVAC];
 
 /// Where an executable is. The distribution's directories first: in PATH may lie a shell script that chooses
 /// between versions, and the measurement is about the program. Servers lie where PATH does not lead.

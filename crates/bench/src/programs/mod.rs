@@ -8,7 +8,7 @@ mod served;
 
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
@@ -85,8 +85,17 @@ impl Ready {
 /// Programs that take locks often, to be run as they are and under `poundlock stat`; and who is not
 /// installed.
 pub(crate) fn counted() -> Result<(Vec<Counted>, Absent)> {
+    of(known::COUNTED)
+}
+
+/// The same of those to be run under `poundlock check`.
+pub(crate) fn checked() -> Result<(Vec<Counted>, Absent)> {
+    of(known::CHECKED)
+}
+
+fn of(all: &[Known]) -> Result<(Vec<Counted>, Absent)> {
     let (mut ready, mut absent) = (Vec::new(), Vec::new());
-    for known in known::COUNTED {
+    for known in all {
         match missing(known) {
             Some(why) => absent.push((known.name, why)),
             None => ready.push(Counted { name: known.name, ready: Rc::new(Ready::new(known)?) }),
@@ -144,6 +153,74 @@ impl Counted {
             }
         }
         Ok(ms)
+    }
+}
+
+/// A way to run a program, to see what checking costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// As it is.
+    Bare,
+    /// Under `poundlock run`.
+    Run,
+    /// Under `poundlock check`.
+    Check,
+    /// Under valgrind's helgrind, for so many seconds at most.
+    Helgrind(u64),
+}
+
+/// Where valgrind is.
+pub(crate) fn valgrind() -> Option<PathBuf> {
+    known::installed("valgrind")
+}
+
+impl Counted {
+    /// How long it takes from its start to its end, of a server how long its clients take, in milliseconds.
+    /// Nothing if it did not end under helgrind.
+    pub(crate) fn checked_ms(&self, context: &Context, way: Way) -> Result<Option<f64>> {
+        let library = context.library()?;
+        let directory = self.ready.directory.path();
+        let report = directory.join("check.json");
+        let start = |argv: &[OsString]| {
+            let mut command = match way {
+                Way::Bare => Command::new(&argv[0]),
+                Way::Run | Way::Check => {
+                    let mut command = Command::new(&context.program);
+                    command.arg(if way == Way::Run { "run" } else { "check" });
+                    if way == Way::Check {
+                        command.arg("--json").arg(&report);
+                    }
+                    command.arg("--").arg(&argv[0]);
+                    // The library that we measure, however it was found.
+                    command.env("POUNDLOCK_PRELOAD_LIB", library);
+                    command
+                }
+                Way::Helgrind(seconds) => {
+                    let mut command = Command::new("timeout");
+                    command.arg(seconds.to_string()).arg(valgrind().unwrap_or_else(|| "valgrind".into()));
+                    command.args(["--tool=helgrind", "-q", "--log-file=/dev/null"]).arg(&argv[0]);
+                    command
+                }
+            };
+            command.args(&argv[1..]);
+            launch::unchosen(&mut command);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+            command
+        };
+        let measured = measure(&self.ready, &start, false);
+        if matches!(way, Way::Helgrind(_)) {
+            return Ok(measured.ok().map(|sample| sample["ms"]));
+        }
+        let failed = |why: String| Error::Options(format!("{} ({way:?}): {why}", self.name));
+        let sample = measured.map_err(|error| failed(error.to_string()))?;
+        if way == Way::Check {
+            let report = std::fs::read_to_string(&report).map_err(Error::system("cannot read the report"))?;
+            let report: Value = serde_json::from_str(&report).map_err(|error| failed(error.to_string()))?;
+            if report["seen"]["threads"].as_u64().is_none_or(|threads| threads == 0) {
+                return Err(failed("it was not checked".to_owned()));
+            }
+        }
+        Ok(Some(sample["ms"]))
     }
 }
 

@@ -82,6 +82,7 @@ pub(super) const PAGES: &[Page] = &[
         examples: &[
             ("poundlock stat -- server", "Which locks does it wait for, from which lines, for how long?"),
             ("poundlock run -- server", "And how fast is it on better ones?"),
+            ("poundlock check -- server", "Does it take them in one order, and use them rightly?"),
             ("poundlock stat --compare -- server --requests 100000", "Measure both in turns"),
         ],
         sections: &[
@@ -139,6 +140,83 @@ pub(super) const PAGES: &[Page] = &[
             ("ENVIRONMENT", ENVIRONMENT),
         ],
         see: &["poundlock-locks(1)", "poundlock-stat(1)", "ld.so(8)"],
+    },
+    Page {
+        path: "poundlock check",
+        description: &[
+            "Findings are printed on standard error as they are found, and once more at the end, with the threads, \
+             the locks by name, and both places where there are two. An order of locks that contradicts another one \
+             is found the first time that both were seen: the threads need not collide.",
+            "Compile the program with `-g` for lines. Without, there are names of functions.",
+            "The program runs on its own locks, unless `--lock` names others. What was found survives any end of the \
+             program. Children are checked too, each by itself, and a daemon that goes on in the background is \
+             followed until it ends.",
+        ],
+        examples: &[
+            ("poundlock check -- server", "What is wrong with its use of locks?"),
+            (
+                "poundlock check --error-exitcode 9 --suppressions known.supp -- ./tests",
+                "In a continuous build: fail if there is anything that is not known",
+            ),
+            (
+                "poundlock check --gen-suppressions -o report -- server",
+                "The same, with what to put into a file of suppressions",
+            ),
+            (
+                "poundlock check --sarif check.sarif -- ./tests",
+                "For a code host; run it at the root of the sources",
+            ),
+            (
+                "poundlock check --on-deadlock end -- ./tests",
+                "End a program whose threads wait for each other",
+            ),
+            (
+                "poundlock check --held-over 100 -- server",
+                "Also tell of locks that are held for 0.1 s or more",
+            ),
+        ],
+        sections: &[
+            (
+                "SUPPRESSIONS",
+                &[
+                    Text(
+                        "A file of stanzas. Between a line `{` and a line `}`: a name of your choice; the kind of the \
+                         finding, or `*`; and what it has to have, a line each:",
+                    ),
+                    Tagged("lock:NAME", "A lock, or a sort of locks, that it is about."),
+                    Tagged("fun:NAME", "A function: the innermost one of a stack comes first."),
+                    Tagged("obj:FILE", "A frame of a program or library."),
+                    Tagged("at:TEXT", "A frame as it is printed."),
+                    Tagged("...", "Any frames, or none."),
+                    Tagged("--", "The next stack."),
+                    Text(
+                        "`*` stands for any letters, `?` for one. A line that begins with `#` is a comment.",
+                    ),
+                ],
+            ),
+            (
+                "EXIT STATUS",
+                &[
+                    Text("That of the program, unless --error-exitcode names another for findings, and:"),
+                    Tagged("98", "The program was ended because of a deadlock (--on-deadlock end)."),
+                    Tagged("2", "The command line makes no sense, or a file of suppressions."),
+                    Tagged("125", "Poundlock itself failed, in a way that it says in a line."),
+                    Tagged("126", "The program was found, but cannot be run, or not with our library."),
+                    Tagged("127", "The program was not found."),
+                    Tagged("128 + n", "Signal n ended the program."),
+                ],
+            ),
+            (
+                "ENVIRONMENT",
+                &[
+                    PRELOAD_LIB,
+                    Tagged("NO_COLOR", "No colours, whatever its value."),
+                    Tagged("TMPDIR", "Where the log is kept if that is not possible in /dev/shm."),
+                ],
+            ),
+            ("FILES", &[Tagged("/dev/shm/poundlock-check-*", "The log of a run. It vanishes at the end.")]),
+        ],
+        see: &["poundlock-stat(1)", "poundlock-run(1)", "valgrind(1)"],
     },
     Page {
         path: "poundlock stat",
@@ -248,6 +326,10 @@ pub(super) const PAGES: &[Page] = &[
     brief(
         "poundlock bench start-up",
         &[("poundlock bench start-up --program /bin/ls", "Of another program")],
+    ),
+    brief(
+        "poundlock bench check",
+        &[("poundlock bench check --helgrind 0", "Without helgrind, in less time")],
     ),
     brief("poundlock bench stat", &[("poundlock bench stat --rounds 3 --waits 1000", "In less time")]),
     brief(

@@ -22,6 +22,8 @@ pub(crate) enum How {
     Run(Option<&'static str>),
     /// `poundlock stat`.
     Stat(Option<&'static str>),
+    /// `poundlock check`: nothing may be found but what is true of the program, which it names.
+    Check(Option<&'static str>),
 }
 
 /// A command prepared to run in one of the ways.
@@ -32,6 +34,16 @@ pub(crate) struct Launch {
     words: Vec<String>,
     /// Holds the report.
     dir: TempDir,
+    /// Under `check`: what is true of the program.
+    known: &'static [Known],
+}
+
+/// A finding of `check` that was looked into, and is true of a program: docs/CASES.md has it.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) kind: &'static str,
+    /// A function in one of its stacks.
+    pub(crate) function: &'static str,
 }
 
 /// What a finished command leaves.
@@ -62,7 +74,13 @@ impl How {
         let mut command = match self {
             How::Plain => {
                 let mut command = Command::new(program);
-                for name in ["LD_PRELOAD", "POUNDLOCK_LOCK", "POUNDLOCK_SEMAPHORES", "POUNDLOCK_STAT_DIR"] {
+                for name in [
+                    "LD_PRELOAD",
+                    "POUNDLOCK_LOCK",
+                    "POUNDLOCK_SEMAPHORES",
+                    "POUNDLOCK_STAT_DIR",
+                    "POUNDLOCK_CHECK",
+                ] {
                     command.env_remove(name);
                 }
                 command
@@ -81,13 +99,21 @@ impl How {
                 command.args(["--each", "--json"]).arg(dir.path().join("report.json")).arg("--").arg(program);
                 command
             }
+            How::Check(lock) => {
+                let mut command = support::poundlock();
+                command.arg("check");
+                lock_option(&mut command, lock);
+                command.arg("-o").arg(dir.path().join("report"));
+                command.arg("--json").arg(dir.path().join("check.json")).arg("--").arg(program);
+                command
+            }
         };
         command.args(args);
         let words = std::iter::once(program.as_os_str())
             .chain(args.iter().map(AsRef::as_ref))
             .map(|word| word.to_str().expect("the tests use UTF-8 only").to_owned())
             .collect();
-        Launch { how: self, command, words, dir }
+        Launch { how: self, command, words, dir, known: &[] }
     }
 }
 
@@ -105,6 +131,12 @@ impl Launch {
 
     pub(crate) fn environment(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
+        self
+    }
+
+    /// Names what `check` finds, and is true of the program.
+    pub(crate) fn known(mut self, known: &'static [Known]) -> Self {
+        self.known = known;
         self
     }
 
@@ -133,7 +165,33 @@ impl Launch {
             let table = format!("\nlocks measured: mutex {mutex}");
             assert!(stderr.contains(&table), "no table on standard error:\n{stderr}");
         }
+        if let How::Check(_) = self.how {
+            self.expect_nothing_new();
+        }
         Finished { stdout: output.stdout, stderr, report }
+    }
+}
+
+impl Launch {
+    /// Checks that nothing was found but what is known, and that something was looked at.
+    #[track_caller]
+    fn expect_nothing_new(&self) {
+        let document = support::parsed(&self.dir.path().join("check.json"));
+        let report = std::fs::read_to_string(self.dir.path().join("report")).expect("the text of the report");
+        let is_known = |finding: &serde_json::Value| {
+            let stacks = support::list(finding, "stacks").iter();
+            let mut frames =
+                stacks.flat_map(|stack| support::list(stack, "frames")).filter_map(|f| f.as_str());
+            self.known.iter().any(|known| {
+                finding["kind"] == known.kind && frames.any(|frame| frame.starts_with(known.function))
+            })
+        };
+        let new = support::list(&document, "findings").iter().filter(|finding| !is_known(finding));
+        let new: Vec<_> = new.map(|finding| &finding["headline"]).collect();
+        assert!(new.is_empty(), "{:?} {}: {new:#?}\n{report}", self.how, self.words.join(" "));
+        assert!(support::number(&document["seen"], "threads") > 0, "{report}");
+        let unseen = document["unseen"].as_object().expect("what found no room");
+        assert!(unseen.values().all(|count| count.as_u64().is_none_or(|count| count == 0)), "{report}");
     }
 }
 

@@ -26,7 +26,7 @@ fn serve(how: How) {
     // `stat` is to report on the server alone; under `run` the client is one more program on these locks.
     let client_how = match how {
         How::Run(_) => how,
-        How::Plain | How::Stat(_) => How::Plain,
+        How::Plain | How::Stat(_) | How::Check(_) => How::Plain,
     };
     let checked = client_how.launch(&python, &[CLIENT, "socket", "8", "80"]).current_dir(dir.path()).finish();
     assert_eq!(checked.text(), "8 connections: 40960 sets, gets and incrs each, all verified\n");

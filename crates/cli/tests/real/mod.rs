@@ -2,7 +2,8 @@
 //! right.
 //!
 //! Each program is one module and is run in the same ways (see [`how::How`]): plainly on glibc as the
-//! control, under `run` with every lock, under `stat --lock poundlock`, and under `stat`. A run passes if its
+//! control, under `run` with every lock, under `stat --lock poundlock`, under `stat`, and under `check`, on
+//! its own locks and on ours. A run passes if its
 //! *results* are right; it fails if they are not, if the exit status is not the expected one, or if it takes
 //! longer than [`LIMIT`](crate::support::LIMIT), and then shows what it had written.
 //!
@@ -43,6 +44,8 @@ macro_rules! every_way {
             run_mcs_queue Run(Some("mcs-queue")),
             stat Stat(Some("poundlock")),
             stat_glibc Stat(None),
+            check Check(None),
+            check_ours Check(Some("poundlock")),
         }
     };
 }
@@ -60,6 +63,8 @@ macro_rules! every_spin_way {
             stat Stat(Some("poundlock")),
             stat_qspin Stat(Some("qspin")),
             stat_glibc Stat(None),
+            check Check(None),
+            check_ours Check(Some("poundlock")),
         }
     };
 }

@@ -49,6 +49,7 @@ pub(crate) fn poundlock_bare() -> Command {
         "POUNDLOCK_RWLOCK",
         "POUNDLOCK_STAT_DIR",
         "POUNDLOCK_STATS",
+        "POUNDLOCK_CHECK",
         "POUNDLOCK_SEMAPHORES",
         "POUNDLOCK_IPC_DIR",
         "COLUMNS",

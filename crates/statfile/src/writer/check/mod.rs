@@ -493,7 +493,7 @@ impl<H: Host> Recorder<H> {
             };
             found(stay.map, stay.record, &finding);
         }
-        if let Some(held) = held::find(stay.map, stay.record, known.word) {
+        if let Some(held) = held::find(stay.map, stay.record, known.word).filter(|_| !refused) {
             held::remove(stay.map, stay.record, held);
         }
     }

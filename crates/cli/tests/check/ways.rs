@@ -1,0 +1,429 @@
+//! What programs do under `poundlock check`: fork, become others, go to the background, hang, crash, are killed.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::{Checked, Example, checked, frames, text};
+use crate::support::{
+    LIMIT, await_sleep, compile_c, expect_status, list, parsed, poundlock, scratch, start, stderr,
+};
+
+/// Takes two locks in both orders, one after the other, in two threads; or in one, so that nothing is wrong.
+const ORDERS: &str = r#"
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static pthread_mutex_t a = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t b = PTHREAD_MUTEX_INITIALIZER;
+
+static void *one(void *unused) {
+    pthread_mutex_lock(&a);
+    pthread_mutex_lock(&b); /* ONE */
+    pthread_mutex_unlock(&b);
+    pthread_mutex_unlock(&a);
+    return unused;
+}
+
+static void *other(void *unused) {
+    pthread_mutex_lock(&b);
+    pthread_mutex_lock(&a); /* OTHER */
+    pthread_mutex_unlock(&a);
+    pthread_mutex_unlock(&b);
+    return unused;
+}
+
+static void orders(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, one, NULL)) abort();
+    pthread_join(thread, NULL);
+    if (pthread_create(&thread, NULL, other, NULL)) abort();
+    pthread_join(thread, NULL);
+}
+
+static void say(const char *word) {
+    puts(word);
+    fflush(stdout);
+}
+"#;
+
+fn program(main: &str) -> std::path::PathBuf {
+    compile_c(&format!("{ORDERS}{main}"), &[])
+}
+
+fn line_of(mark: &str) -> String {
+    let at = ORDERS.lines().position(|line| line.contains(mark)).expect("marked") + 1;
+    format!("program.c:{at})")
+}
+
+#[track_caller]
+fn run(program: &Path, arguments: &[&str], options: &[&str]) -> Checked {
+    let line: Vec<&OsStr> =
+        std::iter::once(program.as_os_str()).chain(arguments.iter().map(OsStr::new)).collect();
+    checked(&mut poundlock(), options, &line)
+}
+
+/// The finding is that of [`ORDERS`].
+#[track_caller]
+fn is_orders(finding: &Value) {
+    assert_eq!(finding["kind"], "order", "{finding:#}");
+    for mark in ["/* ONE */", "/* OTHER */"] {
+        let line = line_of(mark);
+        assert!(frames(finding).iter().any(|frame| frame.ends_with(&line)), "{line}: {finding:#}");
+    }
+}
+
+#[test]
+fn output_input_and_status_are_the_programs() {
+    let program = program(
+        r#"int main(void) {
+            char line[16];
+            if (!fgets(line, sizeof line, stdin)) abort();
+            printf("read %s", line);
+            fputs("an error\n", stderr);
+            orders();
+            return 3;
+        }"#,
+    );
+    let mut cmd = poundlock();
+    cmd.args(["check", "--"]).arg(&program);
+    let output = crate::support::run_limited_with_input(&mut cmd, b"a line\n", LIMIT);
+    expect_status(&output, 3);
+    assert_eq!(crate::support::stdout(&output), "read a line\n");
+    assert!(stderr(&output).contains("an error\n") && stderr(&output).contains(&line_of("/* ONE */")));
+}
+
+/// A finding is told at once, while the program runs; and again at the end.
+#[test]
+fn a_finding_is_told_when_it_is_found() {
+    let program = program("int main(void) { orders(); for (;;) pause(); }");
+    let json = scratch().join("check.json");
+    let mut cmd = poundlock();
+    cmd.arg("check").arg("--json").arg(&json).arg("--").arg(&program);
+    let mut running = start(&mut cmd);
+    running.wait_for_error(&line_of("/* OTHER */"), LIMIT);
+    running.kill(libc::SIGTERM);
+    let output = running.finish(LIMIT);
+    expect_status(&output, 143);
+    let text = stderr(&output);
+    assert!(text.matches(&line_of("/* OTHER */")).count() >= 2, "{text}");
+    is_orders(&list(&parsed(&json), "findings")[0]);
+}
+
+/// What was found stays found, however the program ends.
+#[test]
+fn a_program_that_is_killed_has_its_findings() {
+    let program = program(
+        r#"int main(int argc, char **argv) {
+            orders();
+            raise(argc > 1 ? atoi(argv[1]) : SIGKILL);
+            return 0;
+        }"#,
+    );
+    for signal in [libc::SIGKILL, libc::SIGSEGV, libc::SIGABRT] {
+        let checked = run(&program, &[&signal.to_string()], &[]);
+        assert_eq!(checked.status, Some(128 + signal), "{}", checked.report);
+        is_orders(checked.only("order"));
+    }
+}
+
+#[test]
+fn children_are_checked_each_by_itself() {
+    let program = program(
+        r#"int main(int argc, char **argv) {
+            (void)argv;
+            if (argc > 1) {
+                /* One order in the parent, and one in the child: they are not the same locks. */
+                one(NULL);
+                if (fork() == 0) { other(NULL); _exit(0); }
+                wait(NULL);
+                return 0;
+            }
+            for (int i = 0; i < 2; i++)
+                if (fork() == 0) { orders(); _exit(0); }
+            while (wait(NULL) > 0) {}
+            return 0;
+        }"#,
+    );
+    // The same lines in two processes are one finding, that was made twice.
+    let checked = run(&program, &[], &[]);
+    let finding = checked.only("order");
+    is_orders(finding);
+    assert_eq!(finding["count"], 2, "{finding:#}");
+    run(&program, &["split"], &[]).nothing();
+}
+
+#[test]
+fn a_program_that_becomes_another_keeps_its_findings() {
+    let program = program(
+        r#"int main(int argc, char **argv) {
+            if (argc > 1) {
+                if (!strcmp(argv[1], "first")) orders();
+                execl(argv[0], argv[0], (char *)NULL);
+                abort();
+            }
+            one(NULL);
+            return 4;
+        }"#,
+    );
+    let checked = run(&program, &["first"], &[]);
+    assert_eq!(checked.status, Some(4), "{}", checked.report);
+    is_orders(checked.only("order"));
+    run(&program, &["nothing"], &[]).nothing();
+}
+
+#[test]
+fn a_program_that_is_started_by_a_shell_is_checked() {
+    let program = program("int main(void) { orders(); return 0; }");
+    let script = format!("{} && {} && exit 5", program.display(), program.display());
+    let checked = run(Path::new("/bin/sh"), &["-c", &script], &[]);
+    assert_eq!(checked.status, Some(5), "{}", checked.report);
+    let finding = checked.only("order");
+    is_orders(finding);
+    assert_eq!(finding["count"], 2, "{finding:#}");
+}
+
+/// A daemon is followed until it ends.
+#[test]
+fn daemons_are_followed() {
+    let program = program(
+        r#"int main(void) {
+            if (fork() > 0) _exit(0);
+            setsid();
+            if (fork() > 0) _exit(0);
+            while (getppid() != 1 && access("/proc/self", F_OK) == 0 && getsid(0) == getpid()) {}
+            orders();
+            return 0;
+        }"#,
+    );
+    let checked = run(&program, &[], &[]);
+    assert_eq!(checked.status, Some(0), "{}", checked.report);
+    is_orders(checked.only("order"));
+}
+
+/// Two threads that wait for each other are told of while they do, and the program goes on.
+#[test]
+fn a_deadlock_is_told_at_once() {
+    let example = Example::compile("deadlock");
+    let json = scratch().join("check.json");
+    let mut cmd = poundlock();
+    cmd.args(["check", "--on-deadlock", "report", "--json"]).arg(&json).arg("--").arg(&example.program);
+    let mut running = start(&mut cmd);
+    running.wait_for_error("deadlock", LIMIT);
+    running.kill(libc::SIGINT);
+    let output = running.finish(LIMIT);
+    expect_status(&output, 130);
+    let document = parsed(&json);
+    let kinds: Vec<_> = list(&document, "findings").iter().map(|finding| text(&finding["kind"])).collect();
+    assert_eq!(kinds.iter().filter(|kind| **kind == "deadlock").count(), 1, "{document:#}");
+}
+
+/// With `--on-deadlock end` the command ends the program, with a status of its own.
+#[test]
+fn a_deadlock_ends_the_program_if_that_is_asked_for() {
+    for name in ["deadlock", "deadlock-join", "relock"] {
+        let checked = Example::compile(name).check(&[]);
+        assert_eq!(checked.status, Some(DEADLOCKED), "{name}: {}", checked.report);
+    }
+}
+
+/// The status of a program that was ended.
+const DEADLOCKED: i32 = 98;
+
+/// More threads than two, readers and writers, and waits that end by themselves.
+const RINGS: &str = concat!(
+    await_sleep!(),
+    r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+static pthread_mutex_t lock[4] = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
+    PTHREAD_MUTEX_INITIALIZER };
+static pthread_rwlock_t shared[2] = { PTHREAD_RWLOCK_INITIALIZER, PTHREAD_RWLOCK_INITIALIZER };
+static pthread_barrier_t all;
+static int count, timed;
+
+static void *link_of(void *argument) {
+    int me = (int)(long)argument;
+    pthread_mutex_lock(&lock[me]); /* HELD */
+    pthread_barrier_wait(&all);
+    if (timed && me == 0) {
+        struct timespec end;
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_sec += 1;
+        if (pthread_mutex_timedlock(&lock[1 % count], &end) != ETIMEDOUT) abort();
+    } else {
+        pthread_mutex_lock(&lock[(me + 1) % count]); /* WANTED */
+        pthread_mutex_unlock(&lock[(me + 1) % count]);
+    }
+    pthread_mutex_unlock(&lock[me]);
+    return NULL;
+}
+
+static void *writer_of(void *argument) {
+    int me = (int)(long)argument;
+    pthread_rwlock_rdlock(&shared[me]); /* HELD */
+    pthread_barrier_wait(&all);
+    pthread_rwlock_wrlock(&shared[!me]); /* WANTED */
+    pthread_rwlock_unlock(&shared[!me]);
+    pthread_rwlock_unlock(&shared[me]);
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) abort();
+    int writers = !strcmp(argv[1], "writers");
+    timed = !strcmp(argv[1], "timed");
+    count = atoi(argv[2]);
+    pthread_t thread[4];
+    pthread_barrier_init(&all, NULL, (unsigned)count);
+    for (long i = 0; i < count; i++) pthread_create(&thread[i], NULL, writers ? writer_of : link_of, (void *)i);
+    for (int i = 0; i < count; i++) pthread_join(thread[i], NULL);
+    return 0;
+}
+"#
+);
+
+#[test]
+fn deadlocks_of_every_size_and_sort_are_told() {
+    let program = compile_c(RINGS, &["-Wno-unused-function"]);
+    for (sort, threads) in [("mutexes", "2"), ("mutexes", "3"), ("mutexes", "4"), ("writers", "2")] {
+        let checked = run(&program, &[sort, threads], &["--kind", "deadlock", "--on-deadlock", "end"]);
+        assert_eq!(checked.status, Some(DEADLOCKED), "{sort} {threads}: {}", checked.report);
+        let finding = checked.only("deadlock");
+        let at = |mark: &str| {
+            let line = RINGS.lines().position(|line| line.contains(mark)).expect("marked");
+            let mut lines = RINGS.lines().zip(1..).filter(|(line, _)| line.contains(mark));
+            let line =
+                if sort == "writers" { lines.next_back() } else { lines.next() }.map_or(line, |(_, at)| at);
+            format!("program.c:{line})")
+        };
+        for mark in ["/* HELD */", "/* WANTED */"] {
+            let named = frames(finding).iter().filter(|frame| frame.ends_with(&at(mark))).count();
+            assert_eq!(named.to_string(), threads, "{sort}: {mark} {}: {finding:#}", at(mark));
+        }
+    }
+    // It is no deadlock if one of them gives up; that the order is wrong stays true.
+    let checked = run(&program, &["timed", "3"], &["--on-deadlock", "end"]);
+    assert_eq!(checked.status, Some(0), "{}", checked.report);
+    assert!(!checked.kinds().contains(&"deadlock"), "{}", checked.report);
+}
+
+#[test]
+fn threads_are_called_by_their_names() {
+    let source = format!(
+        "#define _GNU_SOURCE\n{ORDERS}{}",
+        r#"static void *named_one(void *unused) { pthread_setname_np(pthread_self(), "giver"); return one(unused); }
+        static void *named_other(void *unused) { pthread_setname_np(pthread_self(), "taker"); return other(unused); }
+        int main(void) {
+            pthread_t thread;
+            pthread_create(&thread, NULL, named_one, NULL);
+            pthread_join(thread, NULL);
+            pthread_create(&thread, NULL, named_other, NULL);
+            pthread_join(thread, NULL);
+            return 0;
+        }"#
+    );
+    let checked = run(&compile_c(&source, &[]), &[], &[]);
+    checked.only("order");
+    for name in ["giver", "taker"] {
+        assert!(checked.report.contains(name), "{}", checked.report);
+    }
+}
+
+/// A library that is gone when it is told of has the names that it had.
+#[test]
+fn a_library_that_was_closed_has_names() {
+    let dir = scratch();
+    let library = dir.join("libplugin.so");
+    let source = dir.join("plugin.c");
+    std::fs::write(&source, format!("{ORDERS}void plugin(void) {{ orders(); }}\n")).expect("written");
+    let mut cc = std::process::Command::new("cc");
+    cc.args(["-g", "-shared", "-fPIC", "-pthread", "-Wno-unused-function"]).arg(&source);
+    crate::support::build(&mut cc, &source, &library);
+    let program = compile_c(
+        r#"#include <dlfcn.h>
+        #include <stdlib.h>
+        int main(int argc, char **argv) {
+            if (argc < 2) abort();
+            for (int i = 0; i < 3; i++) {
+                void *library = dlopen(argv[1], RTLD_NOW);
+                if (!library) abort();
+                void (*plugin)(void) = (void (*)(void))dlsym(library, "plugin");
+                plugin();
+                dlclose(library);
+            }
+            return 0;
+        }"#,
+        &["-ldl"],
+    );
+    let checked = run(&program, &[library.to_str().expect("UTF-8")], &[]);
+    let finding = checked.only("order");
+    let line = line_of("/* ONE */").replace("program.c", "plugin.c");
+    assert!(frames(finding).iter().any(|frame| frame.ends_with(&line)), "{line}: {finding:#}");
+}
+
+/// Locks come and go, threads too; nothing is wrong, and nothing is left out.
+#[test]
+fn many_threads_and_many_locks() {
+    let program = compile_c(
+        r#"#include <pthread.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        enum { THREADS = 2000, EACH = 50 };
+        static pthread_mutex_t outer = PTHREAD_MUTEX_INITIALIZER;
+        static void *body(void *unused) {
+            pthread_mutex_t *inner = malloc(EACH * sizeof *inner);
+            for (int i = 0; i < EACH; i++) pthread_mutex_init(&inner[i], NULL);
+            for (int i = 0; i < EACH; i++) {
+                pthread_mutex_lock(&outer);
+                pthread_mutex_lock(&inner[i]);
+                pthread_mutex_unlock(&inner[i]);
+                pthread_mutex_unlock(&outer);
+            }
+            for (int i = 0; i < EACH; i++) pthread_mutex_destroy(&inner[i]);
+            free(inner);
+            return unused;
+        }
+        int main(void) {
+            for (int i = 0; i < THREADS; i++) {
+                pthread_t thread;
+                if (pthread_create(&thread, NULL, body, NULL)) abort();
+                pthread_join(thread, NULL);
+            }
+            return 0;
+        }"#,
+        &[],
+    );
+    let checked = run(&program, &[], &[]);
+    assert_eq!(checked.status, Some(0), "{}", checked.report);
+    checked.nothing();
+    let unseen = checked.json["unseen"].as_object().expect("what found no room");
+    assert!(unseen.values().all(|count| count.as_u64() == Some(0)), "{unseen:?}");
+}
+
+/// What cannot be helped is not started, as under the other commands.
+#[test]
+fn a_program_that_cannot_be_helped_is_not_started() {
+    let program =
+        compile_c("#include <stdio.h>\nint main(void) { puts(\"ran\"); return 0; }\n", &["-static"]);
+    let mut cmd = poundlock();
+    cmd.args(["check", "--"]).arg(&program).stdin(Stdio::null());
+    let output = crate::support::run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 126);
+    assert!(output.stdout.is_empty());
+    assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+    let output = crate::support::run_limited(poundlock().args(["check", "--", "/no/such/program"]), LIMIT);
+    expect_status(&output, 127);
+    assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+}
