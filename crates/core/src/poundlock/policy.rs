@@ -44,6 +44,8 @@ pub struct Bounds {
     pub absence: u32,
     /// Within how many nanoseconds each sleeper of a crowd is called, if calls take little.
     pub rotation: u32,
+    /// After how many turns at a crowded mutex a thread makes room for a sleeper, at least.
+    pub turns: u32,
 }
 
 /// A way to wait. It acts on the mutex through an [`Attempt`]; each function takes a bounded number of steps.
@@ -123,6 +125,8 @@ pub struct Tuning {
     pub absence: u32,
     /// [`Bounds::rotation`].
     pub rotation: u32,
+    /// [`Bounds::turns`].
+    pub turns: u32,
     /// With how many CPUs the mutex goes along the queue, at least; [`Policy::grants`].
     pub cpus: u32,
     /// How often a newcomer looks at a mutex without waiters before it queues up.
@@ -186,6 +190,9 @@ impl Tunable for Tuning {
         absence: 320,
         // Twenty turns each in the tenth of a second for which Jain's index is to be 0.9.
         rotation: 5_000_000,
+        // A sleep and a wake-up cost the CPUs some ten microseconds. With more, a rotation of 1536 threads takes
+        // so long that Jain's index over 100 ms suffers where sections last five microseconds.
+        turns: 4,
         // An owner, a head, and one behind it.
         cpus: 3,
         // A critical section of a few dozen instructions is over by then, and its mutex changes hands by one
@@ -346,6 +353,7 @@ impl<P: Platform> Policy<P> for Learning {
             share,
             absence,
             rotation,
+            turns,
             ..
         } = P::tuning();
         Bounds {
@@ -363,6 +371,7 @@ impl<P: Platform> Policy<P> for Learning {
             share,
             absence,
             rotation,
+            turns,
         }
     }
 
