@@ -483,7 +483,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         }
         let turns = queue.turns(front);
         let looks = turns.is_multiple_of(OWNERS_A_LOOK) || turns < OWNERS_A_LOOK && turns.is_power_of_two();
-        let batch = batch[if crowded { 2 - usize::from(few) } else { 0 }];
+        let batch = batch[if crowded { 1 + usize::from(P::nodes() > 2) } else { 0 }];
         let over = looks && queue.batch_lasts(front) >= batch as usize;
         let passed = !ends && queue.pass(front, Pass::Ownership, if over { turns } else { u32::MAX });
         if !passed {

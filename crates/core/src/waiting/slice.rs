@@ -67,7 +67,7 @@ impl<P: Platform> Record<P> {
         }
         // To ask costs a look at a line of the side's, and who has had many does not mind a few more. Not
         // always the same ones, where threads come in one order again and again.
-        let asks = turns >= least && (turns <= 4 * least || (turns + granted / 61).is_multiple_of(4));
+        let asks = turns >= least && (turns <= 2 * least || (turns + granted / 61).is_multiple_of(4));
         asks && {
             // As many owners as that for each of its turns: so many are awake.
             let awake = since.load(Relaxed) / (turns - 1).max(1);
