@@ -164,6 +164,13 @@ pub(crate) struct Own<P: Atomics> {
     /// When the thread last passed on a crowded mutex, in nanoseconds of
     /// [`Observer::now`](crate::events::Observer::now). As `crowded`.
     pub(crate) passed: P::Usize,
+    /// How often it has since its last sleep, or before. As `crowded`.
+    pub(crate) turns: P::U32,
+    /// When it did so for the first time then. As `crowded`.
+    pub(crate) began: P::Usize,
+    /// How many grants the queue had had when it did so last, and how many there have been since the first
+    /// time. As `crowded`.
+    pub(crate) granted: [P::U32; 2],
     /// See [`Platform::kept`](crate::Platform::kept): the mutex, and the queue node.
     pub(crate) kept: (P::Usize, P::U32),
 }
@@ -273,6 +280,9 @@ impl<P: Atomics> Default for Own<P> {
             holds: core::array::from_fn(|_| Hold::default()),
             crowded: Atomic::new(0),
             passed: Atomic::new(0),
+            turns: Atomic::new(0),
+            began: Atomic::new(0),
+            granted: [Atomic::new(0), Atomic::new(0)],
             kept: (Atomic::new(0), Atomic::new(0)),
         }
     }

@@ -113,6 +113,7 @@ const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize, grants:
             share: 256,
             absence: 1,
             rotation: 0,
+            turns: 1,
             cpus: 2,
         },
         adaptive: adaptive::Tuning { handoff_after, bypasses_before_wake },

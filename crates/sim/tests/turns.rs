@@ -2,7 +2,7 @@
 
 use poundlock_sim::check::calm;
 use poundlock_sim::workload::Turns;
-use poundlock_sim::{MICROSECOND, Settings, locks};
+use poundlock_sim::{MICROSECOND, Machine, Settings, locks};
 
 const TURNS: Turns<'_> = Turns {
     lock: "",
@@ -75,6 +75,33 @@ fn owners_of_one_node_follow_each_other_where_a_lock_knows_of_nodes() {
     let queue = far("mcs");
     for lock in ["cna", "cohort"] {
         assert!(far(lock) < queue / 4.0, "{lock}: {} {queue}", far(lock));
+    }
+}
+
+/// Where most threads sleep, those awake are few, and make room for the sleepers after as many turns.
+#[test]
+fn a_crowd_takes_turns_at_being_awake() {
+    for (name, threads) in [("westmere-ex-8s", 640), ("epyc-9654-2s", 768)] {
+        let machine = Machine::known().into_iter().find(|machine| machine.name() == name);
+        let machine = machine.unwrap_or_else(|| panic!("{name}"));
+        let turns = Turns {
+            lock: "poundlock",
+            threads,
+            critical: 5 * MICROSECOND,
+            think: 2 * MICROSECOND,
+            warm_up: 25_000 * MICROSECOND,
+            time: 100_000 * MICROSECOND,
+            ..TURNS
+        };
+        let measured =
+            turns.run(&machine, Settings::default()).unwrap_or_else(|stuck| panic!("{name}: {stuck:?}"));
+        let all: u64 = measured.acquisitions.iter().sum();
+        let squares: u64 = measured.acquisitions.iter().map(|count| count * count).sum();
+        let jain = (all * all) as f64 / (squares * u64::from(threads)) as f64;
+        assert!(jain > 0.95, "{name}: {jain}");
+        // Seven of them are work.
+        let used = measured.used as f64 * 0.8 / (all * MICROSECOND) as f64;
+        assert!(used < 45.0, "{name}: {used} us each");
     }
 }
 

@@ -43,10 +43,10 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
             return false;
         }
         let mut next = Self::bypassing(seen | LOCKED) & !if self.waker { AWAKE } else { 0 };
-        // GRANTS: a head with others behind it keeps its place.
+        // GRANTS: a head with others behind it keeps its place; in a crowd they will come.
         let mutex = self.mutex;
-        let keeps =
-            self.front.filter(|front| W::grants() && mutex.queue().is_followed(*front) && Self::keeps_none());
+        let followed = |front| mutex.queue().is_followed(front) || self.is_in_a_crowd();
+        let keeps = self.front.filter(|front| W::grants() && followed(*front) && Self::keeps_none());
         if keeps.is_some() {
             // No plain release takes the bit away.
             mutex.words.waiters.revoke_bias();
@@ -66,6 +66,11 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
             mutex.publish();
         }
         true
+    }
+
+    /// Whether the mutex is crowded, and few of its waiters are to be awake.
+    fn is_in_a_crowd(&self) -> bool {
+        W::has_few_nodes() && W::is_crowded(self.hints())
     }
 
     /// Whether the thread keeps no place in the queue of another mutex.

@@ -456,17 +456,20 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     /// head, and then the mutex is as it is without a queue.
     fn pass_on(&self, front: Front) -> bool {
         let queue = self.queue();
-        let Bounds { grants_before_release, looks_after, calls_apart, batch, rotation, .. } = W::bounds();
+        let Bounds { grants_before_release, looks_after, calls_apart, batch, rotation, turns: least, .. } =
+            W::bounds();
         let grants = queue.grants(front) + 1;
         let mut ends = grants >= grants_before_release;
         let mut sleeper = None;
         let few = W::has_few_nodes();
-        // So that it is not the same ones each time, where threads come in one order again and again.
-        let shift = if few { grants / 61 } else { 0 };
-        if !ends
-            && (grants + shift).is_multiple_of(OWNERS_A_LOOK)
-            && queue.lasts(front) >= looks_after as usize
-        {
+        let record = P::current().map(P::record);
+        let crowded = record.is_some_and(|record| record.own.crowded.load(Relaxed) != 0);
+        let asks = match record.filter(|_| crowded && few) {
+            Some(record) => record.has_had_its_turns(grants, least, looks_after),
+            // So that it is not the same ones each time, where threads come in one order again and again.
+            None => (grants + if few { grants / 61 } else { 0 }).is_multiple_of(OWNERS_A_LOOK),
+        };
+        if !ends && asks && queue.lasts(front) >= looks_after as usize {
             queue.restart(front, 0);
             let crowd;
             (sleeper, ends, crowd) = self.relieve();
@@ -477,12 +480,19 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
             if apart > looks_after as usize {
                 queue.restart(front, apart - looks_after as usize);
             }
+            // As many stay awake as before; one more, if none was waiting.
+            if crowded
+                && crowd != 0
+                && sleeper.is_some()
+                && queue.is_followed(front)
+                && let Some(record) = record
+            {
+                record.relieve();
+            }
         }
         let turns = queue.turns(front);
         let looks = turns.is_multiple_of(OWNERS_A_LOOK) || turns < OWNERS_A_LOOK && turns.is_power_of_two();
-        let record = P::current().map(P::record);
-        let crowded = record.is_some_and(|record| record.own.crowded.load(Relaxed) != 0);
-        let batch = batch[if crowded { 2 - usize::from(few) } else { 0 }];
+        let batch = batch[if crowded { 1 + usize::from(P::nodes() > 2) } else { 0 }];
         let over = looks && queue.batch_lasts(front) >= batch as usize;
         let passed = !ends && queue.pass(front, Pass::Ownership, if over { turns } else { u32::MAX });
         if !passed {

@@ -26,8 +26,8 @@ pub struct Bounds {
     /// And after how many times what the last call took.
     pub calls_apart: u32,
     /// For how many nanoseconds, about, owners of one memory node come one after the other while threads of
-    /// others wait; the same of a mutex that [is crowded](Policy::is_crowded) where there are
-    /// [`few`](Bounds::few) nodes; and if it is crowded elsewhere.
+    /// others wait; the same of a mutex that [is crowded](Policy::is_crowded) where there are two nodes; and
+    /// if it is crowded elsewhere.
     pub batch: [u32; 3],
     /// How many spin budgets a newcomer spends in the queue, 1 or more; and the same if it is crowded.
     pub budgets: [u32; 2],
@@ -44,6 +44,8 @@ pub struct Bounds {
     pub absence: u32,
     /// Within how many nanoseconds each sleeper of a crowd is called, if calls take little.
     pub rotation: u32,
+    /// After how many turns at a crowded mutex a thread makes room for a sleeper, at least.
+    pub turns: u32,
 }
 
 /// A way to wait. It acts on the mutex through an [`Attempt`]; each function takes a bounded number of steps.
@@ -123,6 +125,8 @@ pub struct Tuning {
     pub absence: u32,
     /// [`Bounds::rotation`].
     pub rotation: u32,
+    /// [`Bounds::turns`].
+    pub turns: u32,
     /// With how many CPUs the mutex goes along the queue, at least; [`Policy::grants`].
     pub cpus: u32,
     /// How often a newcomer looks at a mutex without waiters before it queues up.
@@ -158,9 +162,9 @@ impl Tunable for Tuning {
         // Some tenths of a millisecond of the shortest sections. A release costs some microseconds, in which
         // the mutex may be free.
         grants_before_release: 1024,
-        // A wake-up costs the CPUs some ten microseconds, but not the owner, which passes the mutex on before.
-        // At 33, sleepers wait so long for their turn that Jain's index over 100 ms is 0.8 with four times as
-        // many threads as 120 CPUs.
+        // A wake-up costs the CPUs some ten microseconds, but not the owner, which passes the mutex on
+        // before. At 33, sleepers wait so long for their turn that Jain's index over 100 ms is 0.8 with four
+        // times as many threads as 120 CPUs.
         looks_after: 16_000,
         // An eighth of the time goes to calls then, at most. On 512 CPUs, where one takes 15 microseconds and
         // more, 4 makes threads come and go so often that they get three quarters of it done.
@@ -169,23 +173,28 @@ impl Tunable for Tuning {
         // Where waiters sleep after one spin budget, the batches of the other node, or of three, have to be
         // over by then.
         batch: [20_000, 12_000, 4_000],
-        // A third of a millisecond: a queue of sixty at sections of five microseconds. A sleep costs the owner
-        // a look at the sleeper's node, and the mutex's line the wait lock. With 64 instead of 16, 2 per cent
-        // more of an MCS lock's rate where sections are long, for four times the CPU time.
+        // A third of a millisecond: a queue of sixty at sections of five microseconds. A sleep costs the
+        // owner a look at the sleeper's node, and the mutex's line the wait lock. With 64 instead of 16, 2
+        // per cent more of an MCS lock's rate where sections are long, for four times the CPU time.
         budgets: [16, 1],
         // Where sections last microseconds, one ends a little before its turn.
         budgets_of_the_woken: 4,
-        // Some ten microseconds: a few transfers of a cache line on the largest machines, so that no thread is
-        // robbed of its turn that has a CPU. With a quarter of it, threads of 512 CPUs are.
+        // Some ten microseconds: a few transfers of a cache line on the largest machines, so that no thread
+        // is robbed of its turn that has a CPU. With a quarter of it, threads of 512 CPUs are.
         moment: 128,
-        // With more, threads are of one node after the other only while many are awake.
-        few: 2,
+        // With dozens, threads are of one node after the other only while many are awake. With four and
+        // eight, few awake get 0.98 of the rate that many get, in a tenth of their CPU time where sections
+        // are long.
+        few: 8,
         // Some nine microseconds, what a sleep and a wake-up cost.
         share: 112,
         // A quarter of what the thread does besides, up to a spin budget: it adds that much to its CPU time.
         absence: 320,
         // Twenty turns each in the tenth of a second for which Jain's index is to be 0.9.
         rotation: 5_000_000,
+        // A sleep and a wake-up cost the CPUs some ten microseconds. With more, a rotation of 1536 threads
+        // takes so long that Jain's index over 100 ms suffers where sections last five microseconds.
+        turns: 4,
         // An owner, a head, and one behind it.
         cpus: 3,
         // A critical section of a few dozen instructions is over by then, and its mutex changes hands by one
@@ -346,6 +355,7 @@ impl<P: Platform> Policy<P> for Learning {
             share,
             absence,
             rotation,
+            turns,
             ..
         } = P::tuning();
         Bounds {
@@ -363,6 +373,7 @@ impl<P: Platform> Policy<P> for Learning {
             share,
             absence,
             rotation,
+            turns,
         }
     }
 

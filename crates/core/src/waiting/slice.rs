@@ -41,5 +41,38 @@ impl<P: Platform> Record<P> {
     /// The calling thread is about to sleep, or yields: the next slice begins when it comes back.
     pub(crate) fn rests(&self) {
         self.slice.store(0, Relaxed);
+        self.own.turns.store(0, Relaxed);
+    }
+
+    /// The calling thread is to sleep when it next finds a lock held from others.
+    pub(crate) fn relieve(&self) {
+        self.slice.store(P::now() as usize | 1, Relaxed);
+    }
+
+    /// The calling thread, whose record it is, passes on a crowded mutex, which the queue has granted that
+    /// often. Whether it is to ask if a sleeper should have its turn instead: when it has had as many as
+    /// `least`, and has been awake for most of the time in which all that are awake are relieved, one each
+    /// `apart` nanoseconds. So all have about as many turns.
+    pub(crate) fn has_had_its_turns(&self, granted: u32, least: u32, apart: u32) -> bool {
+        let own = &self.own;
+        let turns = own.turns.load(Relaxed).wrapping_add(1);
+        own.turns.store(turns, Relaxed);
+        let [last, since] = &own.granted;
+        // The count begins anew when the mutex was released meanwhile.
+        let more = granted.checked_sub(last.load(Relaxed)).unwrap_or(granted);
+        last.store(granted, Relaxed);
+        since.store(if turns == 1 { 0 } else { since.load(Relaxed).wrapping_add(more) }, Relaxed);
+        if turns == 1 {
+            own.began.store(P::now() as usize, Relaxed);
+        }
+        // To ask costs a look at a line of the side's, and who has had many does not mind a few more. Not
+        // always the same ones, where threads come in one order again and again.
+        let asks = turns >= least && (turns <= 2 * least || (turns + granted / 61).is_multiple_of(4));
+        asks && {
+            // As many owners as that for each of its turns: so many are awake.
+            let awake = since.load(Relaxed) / (turns - 1).max(1);
+            let round = (awake as usize).saturating_mul(apart as usize);
+            (P::now() as usize).wrapping_sub(own.began.load(Relaxed)) >= round / 4 * 3
+        }
     }
 }

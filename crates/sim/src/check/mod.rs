@@ -321,6 +321,7 @@ fn tunings(random: &mut fastrand::Rng) -> Tunings {
             share: random.u32(..=128),
             absence: random.u32(1..=400),
             rotation: random.u32(..=20_000),
+            turns: random.u32(1..=3),
             cpus: [1, u32::MAX][random.usize(..2)],
         },
         adaptive: adaptive::Tuning { handoff_after, bypasses_before_wake },
