@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use poundlock_testing::glibc_versions;
+
 use super::program::{Program, compilable, expect_silent_success};
 use crate::support::{LIMIT, expect_status, poundlock, preload_library, run_limited};
 
@@ -37,18 +39,8 @@ fn defined(object: &Path) -> BTreeSet<String> {
 /// Whatever glibc the library was built with, it loads with each from 2.28 on.
 #[test]
 fn no_version_of_glibc_after_2_28_is_asked_for() {
-    let mut cmd = Command::new("readelf");
-    cmd.args(["--version-info", "--wide"]).arg(preload_library());
-    let output = run_limited(&mut cmd, LIMIT);
-    expect_status(&output, 0);
-    let text = String::from_utf8(output.stdout).expect("symbols are ASCII");
-    let versions: BTreeSet<Vec<u32>> = text
-        .split("Name: GLIBC_")
-        .skip(1)
-        .filter_map(|rest| rest.split_whitespace().next())
-        .map(|version| version.split('.').map(|part| part.parse().expect("a number")).collect())
-        .collect();
-    assert!(versions.len() > 2, "not understood:\n{text}");
+    let versions = glibc_versions(preload_library());
+    assert!(versions.len() > 2, "{versions:?}");
     assert!(versions.last() <= Some(&vec![2, 28]), "{versions:?}");
 }
 
