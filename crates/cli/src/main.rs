@@ -20,6 +20,7 @@ mod left_out;
 mod library;
 mod locks;
 mod manual;
+mod memory;
 mod message;
 mod output;
 mod program;
