@@ -48,7 +48,7 @@ fn wrap_linker(directory: &Path) {
     let old = old.join(" ");
     let text = format!(
         r#"#!/bin/sh
-# Made by build.rs: the linker, without the version script that rustc passes, and with libraries of an older glibc.
+# Made by build.rs: the linker, without the script that rustc passes, and with libraries of an older glibc.
 for argument do
 	shift
 	case $argument in

@@ -1,10 +1,10 @@
-//! Libraries of glibc's as they were before 2.34, or as they are: without versions. For the build scripts of the
-//! shared libraries that are built with some glibc and have to load with each from 2.28 on.
+//! Libraries of glibc's as they were before 2.34, or as they are: without versions. For the build scripts of
+//! the shared libraries that are built with some glibc and have to load with each from 2.28 on.
 //!
-//! Linked with the glibc that is here, such a library would ask for the versions that this one has. Linked with
-//! stand-ins, it asks by name alone: the dynamic linker finds the oldest version, or for what is weak and nowhere
-//! defined, nothing. Newer glibc has all of these in `libc.so.6`, and the other two as empty libraries, for
-//! programs of old.
+//! Linked with the glibc that is here, such a library would ask for the versions that this one has. Linked
+//! with stand-ins, it asks by name alone: the dynamic linker finds the oldest version, or for what is weak
+//! and nowhere defined, nothing. Newer glibc has all of these in `libc.so.6`, and the other two as empty
+//! libraries, for programs of old.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

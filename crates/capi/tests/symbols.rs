@@ -36,8 +36,8 @@ fn exported() {
     assert_eq!(exported, declared.iter().map(String::as_str).collect());
 }
 
-/// It needs glibc alone, as it is or was before 2.34; stays when it is closed, and finds all it needs when it is
-/// loaded.
+/// It needs glibc alone, as it is or was before 2.34; stays when it is closed, and finds all it needs when it
+/// is loaded.
 #[test]
 fn dynamic_section() {
     let Some(text) = output_of("readelf", &["--dynamic", "--wide"]) else { return };

@@ -226,14 +226,14 @@ pub(crate) fn run_with(
     Ok(ended)
 }
 
-/// For whoever has to end without the rest of us: the program that was started last, and its exit status once it has
-/// ended.
+/// For whoever has to end without the rest of us: the program that was started last, and its exit status once
+/// it has ended.
 static PROGRAM: AtomicI32 = AtomicI32::new(NONE);
 static CODE: AtomicI32 = AtomicI32::new(NONE);
 const NONE: i32 = -1;
 
-/// Waits for the end of the program, if one was started, whatever the thread that started it does; signals go on to
-/// it. Yields its exit status. Allocates nothing.
+/// Waits for the end of the program, if one was started, whatever the thread that started it does; signals go
+/// on to it. Yields its exit status. Allocates nothing.
 pub(crate) fn outlast() -> Option<u8> {
     let known = || u8::try_from(CODE.load(SeqCst)).ok();
     let pid = PROGRAM.load(SeqCst);

@@ -1,5 +1,5 @@
-//! Where there is no memory: a line that says so, and the end with the program's own status. The standard library would
-//! abort, and with that lose the program, its status and the way to its figures.
+//! Where there is no memory: a line that says so, and the end with the program's own status. The standard
+//! library would abort, and with that lose the program, its status and the way to its figures.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::{self, Write};
@@ -55,8 +55,8 @@ pub(crate) fn keep(figures: &Path) {
     let _ = FIGURES.set(figures.to_owned());
 }
 
-/// Ends the process if there was no memory, once the program has ended: what a thread that found none holds, it holds
-/// for good.
+/// Ends the process if there was no memory, once the program has ended: what a thread that found none holds,
+/// it holds for good.
 pub(crate) fn check(code: u8) {
     if EXHAUSTED.load(SeqCst) {
         end(Some(code));

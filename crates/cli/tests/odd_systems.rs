@@ -250,7 +250,8 @@ fn left(text: &str) -> &str {
     rest.unwrap_or_else(|| panic!("it does not say how to read the figures: {text}"))
 }
 
-/// With too little for the report the program runs all the same. A line says why there is none, and how to get it.
+/// With too little for the report the program runs all the same. A line says why there is none, and how to
+/// get it.
 #[test]
 fn too_little_memory_for_a_report() {
     let program = compile_c(SMALL, &[]);

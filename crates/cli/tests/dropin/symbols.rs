@@ -77,8 +77,8 @@ fn fast_paths_fit_cache_lines() {
     }
 }
 
-/// The C library of this test binary, which is every program's here: before glibc 2.34 a file of its own has the
-/// threads.
+/// The C library of this test binary, which is every program's here: before glibc 2.34 a file of its own has
+/// the threads.
 fn libc_paths() -> BTreeSet<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
     let paths = maps.lines().filter_map(|line| Some(PathBuf::from(&line[line.find('/')?..])));
