@@ -98,7 +98,15 @@ fn manual(command: &Command, path: &str, date: &str) -> io::Result<String> {
     let page = page(path);
     man.render_title(&mut text)?;
     man.render_name_section(&mut text)?;
-    text.extend_from_slice(synopsis(command, path).to_roff().as_bytes());
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    // Neither hyphens in names nor wide gaps.
+    roff.control("nh", []);
+    roff.control("ad", ["l"]);
+    synopsis(&mut roff, command, path);
+    roff.control("ad", ["b"]);
+    roff.control("hy", []);
+    text.extend_from_slice(roff.to_roff().as_bytes());
     man.render_description_section(&mut text)?;
     let mut roff = Roff::new();
     for paragraph in page.map_or(&[][..], |page| page.description) {
@@ -141,9 +149,7 @@ fn manual(command: &Command, path: &str, date: &str) -> io::Result<String> {
 }
 
 /// How it is typed. That of clap_mangen has options without their values.
-fn synopsis(command: &Command, path: &str) -> Roff {
-    let mut roff = Roff::new();
-    roff.control("SH", ["SYNOPSIS"]);
+fn synopsis(roff: &mut Roff, command: &Command, path: &str) {
     let mut line = vec![bold(path)];
     let (positional, options): (Vec<&Arg>, Vec<&Arg>) =
         command.get_arguments().filter(|arg| !arg.is_hide_set()).partition(|arg| arg.is_positional());
@@ -173,20 +179,20 @@ fn synopsis(command: &Command, path: &str) -> Roff {
     }
     if below(command).next().is_none() {
         roff.text(line);
-        return roff;
+        return;
     }
     if !command.is_subcommand_required_set() {
         roff.text(line);
         roff.control("br", []);
     }
-    let mut names: Vec<Inline> = vec![bold(path), roman(" ")];
+    let mut names = vec![bold(path)];
+    let (open, close) = if below(command).count() > 1 { (" {", "}") } else { (" ", "") };
     for (index, below) in below(command).enumerate() {
-        names.push(roman(if index == 0 { "{" } else { " | " }));
+        names.push(roman(if index == 0 { open } else { " | " }));
         names.push(bold(below.get_name()));
     }
-    names.push(roman("} ..."));
+    names.push(roman(format!("{close} ...")));
     roff.text(names);
-    roff
 }
 
 /// An option with its value, or a value alone, which a line does not break.
