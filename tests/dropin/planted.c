@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <pthread.h>
 
-// The definition that comes after this library's.
+// The definition that comes after this library's; by version, as glibc before 2.36 answers with its oldest condition
+// variables to those who name none.
 #define NEXT(name)                                                                                           \
     static __typeof__(&name) next;                                                                           \
+    if (next == NULL) *(void **)&next = dlvsym(RTLD_NEXT, #name, "GLIBC_2.3.2");                             \
     if (next == NULL) *(void **)&next = dlsym(RTLD_NEXT, #name)
 
 #ifdef ERRNO // a lock that leaves its trace in errno

@@ -229,6 +229,11 @@ int main(int argc, char **argv) {
         own_rights();
         return 0;
     }
+    // Root of a user namespace may not.
+    if (setgroups(0, NULL) == -1) {
+        dprintf(2, "this root may not become another user: %s\n", strerror(errno));
+        return 77;
+    }
     two_users();
     started_by_another();
     return 0;

@@ -8,12 +8,18 @@
 
 // A system call by its instruction: the C library's `syscall` leads to the library as well. -1 if it failed.
 static long bare(long call, long first, long second, long third) {
+#if defined __x86_64__
     long done = call;
     register long fourth __asm__("r10") = 0;
     __asm__ volatile("syscall"
                      : "+a"(done)
                      : "D"(first), "S"(second), "d"(third), "r"(fourth)
                      : "rcx", "r11", "memory");
+#else
+    register long number __asm__("x8") = call, done __asm__("x0") = first, other __asm__("x1") = second;
+    register long third_ __asm__("x2") = third, fourth __asm__("x3") = 0;
+    __asm__ volatile("svc 0" : "+r"(done) : "r"(number), "r"(other), "r"(third_), "r"(fourth) : "memory");
+#endif
     if (done >= 0 || done < -4095) return done;
     errno = (int)-done;
     return -1;

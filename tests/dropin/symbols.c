@@ -1,7 +1,8 @@
-// Every name under which a program can reach these calls leads to one library: the one whose file name is the
-// first argument. By direct reference, by pointer, by dlsym, and by dlvsym with each version that glibc has
-// of it.
+// Every name under which a program can reach these calls leads to one library, whose file name is the argument:
+// by direct reference, by pointer, by dlsym, and by dlvsym with each version that glibc has of it. (To one of
+// several, if there are more arguments: glibc before 2.34 is in several files.)
 #include "check.h"
+#include <gnu/libc-version.h>
 #include <sys/sem.h>
 
 struct symbol {
@@ -89,9 +90,14 @@ static const struct symbol symbols[] = {
 
 static int wrong;
 
+// Whether this glibc is new enough to have the version.
+static int there(const char *version) {
+    return atoi(version + strlen("GLIBC_2.")) <= atoi(gnu_get_libc_version() + strlen("2."));
+}
+
 // Reports every one that is wrong, not the first alone: the list is what somebody wants to see.
 static void in_library(const char *name, const char *how, const char *version, void *address,
-                       const char *library) {
+                       char **libraries) {
     Dl_info info;
     const char *file = "(not found)";
     if (address != NULL) {
@@ -99,18 +105,19 @@ static void in_library(const char *name, const char *how, const char *version, v
         const char *slash = strrchr(info.dli_fname, '/');
         file = slash ? slash + 1 : info.dli_fname;
     }
-    if (strcmp(file, library) == 0) return;
+    for (char **library = libraries; *library != NULL; library++)
+        if (strcmp(file, *library) == 0) return;
     dprintf(2, "%s%s%s, by %s: in %s, expected in %s\n", name, *version ? "@" : "", version, how, file,
-            library);
+            *libraries);
     wrong++;
 }
 
 int main(int argc, char **argv) {
     limit_seconds(10);
-    CHECK(argc == 2, "usage: symbols LIBRARY");
+    CHECK(argc >= 2, "usage: symbols LIBRARY...");
     for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
         const struct symbol *s = &symbols[i];
-        if (s->direct != NULL) in_library(s->name, "reference", "", s->direct, argv[1]);
+        if (s->direct != NULL) in_library(s->name, "reference", "", s->direct, argv + 1);
         const struct {
             const char *how;
             void *address;
@@ -120,13 +127,14 @@ int main(int argc, char **argv) {
         for (int i = 0; i < 3; i++) {
             // glibc hides its underscored names from those who name no version.
             if (s->direct == NULL && unversioned[i].address == NULL) continue;
-            in_library(s->name, unversioned[i].how, "", unversioned[i].address, argv[1]);
+            in_library(s->name, unversioned[i].how, "", unversioned[i].address, argv + 1);
         }
         for (int v = 0; v < 3 && s->versions[v] != NULL; v++) {
+            if (!there(s->versions[v])) continue;
             in_library(s->name, "dlvsym(RTLD_DEFAULT)", s->versions[v],
-                       dlvsym(RTLD_DEFAULT, s->name, s->versions[v]), argv[1]);
+                       dlvsym(RTLD_DEFAULT, s->name, s->versions[v]), argv + 1);
             in_library(s->name, "dlvsym(RTLD_NEXT) from the program", s->versions[v],
-                       dlvsym(RTLD_NEXT, s->name, s->versions[v]), argv[1]);
+                       dlvsym(RTLD_NEXT, s->name, s->versions[v]), argv + 1);
         }
     }
     CHECK(wrong == 0, "%d symbols are not in %s", wrong, argv[1]);

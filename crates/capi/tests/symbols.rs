@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use poundlock_testing::glibc_versions;
+
 use crate::setup::{installed, run};
 
 /// What a tool of binutils prints about the shared library.
@@ -34,15 +36,24 @@ fn exported() {
     assert_eq!(exported, declared.iter().map(String::as_str).collect());
 }
 
-/// It needs the C library alone, stays when it is closed, and finds all it needs when it is loaded.
+/// It needs glibc alone, as it is or was before 2.34; stays when it is closed, and finds all it needs when it
+/// is loaded.
 #[test]
 fn dynamic_section() {
     let Some(text) = output_of("readelf", &["--dynamic", "--wide"]) else { return };
-    let needed: Vec<&str> = text.lines().filter(|line| line.contains("(NEEDED)")).collect();
-    assert!(matches!(needed[..], [libc] if libc.contains("[libc.so.6]")), "{needed:?}");
+    let needed = text.lines().filter_map(|line| line.split_once("(NEEDED)")?.1.split(['[', ']']).nth(1));
+    assert_eq!(needed.collect::<Vec<_>>(), ["libpthread.so.0", "libdl.so.2", "libc.so.6"], "{text}");
     for wanted in ["Library soname: [libpoundlock.so.0.1]", "BIND_NOW", "NODELETE", "STATIC_TLS"] {
         assert!(text.contains(wanted), "no {wanted}:\n{text}");
     }
+}
+
+/// Whatever glibc it was built with, it loads with each from 2.28 on.
+#[test]
+fn no_version_of_glibc_after_2_28_is_asked_for() {
+    let Some(installed) = installed() else { return };
+    let versions = glibc_versions(&installed.file("lib/libpoundlock.so"));
+    assert!(versions.len() > 2 && versions.last() <= Some(&vec![2, 28]), "{versions:?}");
 }
 
 /// As those of the preload library: the lock lies in one cache line, the unlock in two.

@@ -14,9 +14,11 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use crate::memory;
 use crate::message::{Failure, status};
 use crate::program::{self, reason};
 
@@ -203,7 +205,7 @@ pub(crate) fn run_with(
         });
     }
     let start = Instant::now();
-    let mut child = command.spawn().map_err(|error| {
+    let child = command.spawn().map_err(|error| {
         let code = if error.raw_os_error() == Some(libc::ENOENT) {
             status::NOT_FOUND
         } else {
@@ -211,11 +213,46 @@ pub(crate) fn run_with(
         };
         Failure::new(code, format_args!("{}: {}", argv[0].display(), reason(&error)))
     })?;
-    let status = watch(&mut child, &set, meanwhile).map_err(|error| {
+    let pid = child.id() as libc::pid_t;
+    CODE.store(NONE, SeqCst);
+    PROGRAM.store(pid, SeqCst);
+    let status = watch(pid, &set, meanwhile).map_err(|error| {
         Failure::new(status::OURS, format_args!("waiting for the command: {}", reason(&error)))
     })?;
     let wall_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    Ok(Ended { pid: child.id(), status, wall_ns })
+    let ended = Ended { pid: child.id(), status, wall_ns };
+    CODE.store(ended.exit_code().into(), SeqCst);
+    memory::check(ended.exit_code());
+    Ok(ended)
+}
+
+/// For whoever has to end without the rest of us: the program that was started last, and its exit status once
+/// it has ended.
+static PROGRAM: AtomicI32 = AtomicI32::new(NONE);
+static CODE: AtomicI32 = AtomicI32::new(NONE);
+const NONE: i32 = -1;
+
+/// Waits for the end of the program, if one was started, whatever the thread that started it does; signals go
+/// on to it. Yields its exit status. Allocates nothing.
+pub(crate) fn outlast() -> Option<u8> {
+    let known = || u8::try_from(CODE.load(SeqCst)).ok();
+    let pid = PROGRAM.load(SeqCst);
+    if pid == NONE || known().is_some() {
+        return known();
+    }
+    match watch(pid, &forwarded(), &mut Nothing) {
+        Ok(status) => Some(Ended { pid: pid as u32, status, wall_ns: 0 }.exit_code()),
+        // The other thread was told of the end, and ends us.
+        Err(_) => wait_for_the_end(),
+    }
+}
+
+/// Another thread ends the process.
+pub(crate) fn wait_for_the_end() -> ! {
+    loop {
+        // SAFETY: takes no arguments.
+        unsafe { libc::pause() };
+    }
 }
 
 /// The signals that are not for us: all but those which report a fault of our own, those which stop and
@@ -291,11 +328,15 @@ pub(crate) fn linger(meanwhile: &mut dyn Meanwhile, goes_on: &mut dyn FnMut() ->
 }
 
 /// Waits for the child's end and meanwhile passes signals on to it.
-fn watch(child: &mut Child, set: &libc::sigset_t, meanwhile: &mut dyn Meanwhile) -> io::Result<ExitStatus> {
-    let pid = child.id() as libc::pid_t;
+fn watch(pid: libc::pid_t, set: &libc::sigset_t, meanwhile: &mut dyn Meanwhile) -> io::Result<ExitStatus> {
     loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
+        let mut status = 0;
+        // SAFETY: the buffer is one status.
+        match unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } {
+            0 => {}
+            -1 if io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
+            -1 => return Err(io::Error::last_os_error()),
+            _ => return Ok(ExitStatus::from_raw(status)),
         }
         let Some((signal, info)) = await_signal(set, meanwhile) else { continue };
         // What the kernel itself sent (^C, ^\ and the hang-up of a terminal) went to the command as well, as

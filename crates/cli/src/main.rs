@@ -21,6 +21,7 @@ mod left_out;
 mod library;
 mod locks;
 mod manual;
+mod memory;
 mod message;
 mod observe;
 mod output;

@@ -9,9 +9,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Command, CommandFactory};
+use clap::{Arg, Command, CommandFactory};
 use clap_mangen::Man;
-use clap_mangen::roff::{Inline, Roff, bold, roman};
+use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
 use crate::complete::scripts;
 use crate::message::{Failure, status};
@@ -98,7 +98,15 @@ fn manual(command: &Command, path: &str, date: &str) -> io::Result<String> {
     let page = page(path);
     man.render_title(&mut text)?;
     man.render_name_section(&mut text)?;
-    man.render_synopsis_section(&mut text)?;
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    // Neither hyphens in names nor wide gaps.
+    roff.control("nh", []);
+    roff.control("ad", ["l"]);
+    synopsis(&mut roff, command, path);
+    roff.control("ad", ["b"]);
+    roff.control("hy", []);
+    text.extend_from_slice(roff.to_roff().as_bytes());
     man.render_description_section(&mut text)?;
     let mut roff = Roff::new();
     for paragraph in page.map_or(&[][..], |page| page.description) {
@@ -138,6 +146,81 @@ fn manual(command: &Command, path: &str, date: &str) -> io::Result<String> {
     let text = String::from_utf8(text).map_err(io::Error::other)?;
     // clap_mangen asks twice for the empty line before the values of an option.
     Ok(text.replace(".br\n\n.br\n", ".sp\n"))
+}
+
+/// How it is typed. That of clap_mangen has options without their values.
+fn synopsis(roff: &mut Roff, command: &Command, path: &str) {
+    let mut line = vec![bold(path)];
+    let (positional, options): (Vec<&Arg>, Vec<&Arg>) =
+        command.get_arguments().filter(|arg| !arg.is_hide_set()).partition(|arg| arg.is_positional());
+    // One of each of these groups has to be there.
+    let groups: Vec<_> = command.get_groups().filter(|group| group.is_required_set()).collect();
+    let grouped = |arg: &Arg| groups.iter().any(|group| group.get_args().any(|id| id == arg.get_id()));
+    let typed = |line: &mut Vec<Inline>, arg: &Arg| {
+        let (open, close) = if arg.is_required_set() { ("", "") } else { ("[", "]") };
+        line.push(roman(format!(" {open}")));
+        line.extend(argument(arg));
+        line.push(roman(close));
+    };
+    for option in options.iter().filter(|option| !grouped(option)) {
+        typed(&mut line, option);
+    }
+    for group in &groups {
+        let of_group =
+            options.iter().chain(&positional).filter(|arg| group.get_args().any(|id| id == arg.get_id()));
+        for (index, arg) in of_group.enumerate() {
+            line.push(roman(if index == 0 { " {" } else { " | " }));
+            line.extend(argument(arg));
+        }
+        line.push(roman("}"));
+    }
+    for arg in positional.iter().filter(|arg| !grouped(arg)) {
+        typed(&mut line, arg);
+    }
+    if below(command).next().is_none() {
+        roff.text(line);
+        return;
+    }
+    if !command.is_subcommand_required_set() {
+        roff.text(line);
+        roff.control("br", []);
+    }
+    let mut names = vec![bold(path)];
+    let (open, close) = if below(command).count() > 1 { (" {", "}") } else { (" ", "") };
+    for (index, below) in below(command).enumerate() {
+        names.push(roman(if index == 0 { open } else { " | " }));
+        names.push(bold(below.get_name()));
+    }
+    names.push(roman(format!("{close} ...")));
+    roff.text(names);
+}
+
+/// An option with its value, or a value alone, which a line does not break.
+fn argument(arg: &Arg) -> Vec<Inline> {
+    let mut parts = Vec::new();
+    if let Some(short) = arg.get_short() {
+        parts.push(bold(format!("-{short}")));
+    }
+    if let Some(long) = arg.get_long() {
+        if !parts.is_empty() {
+            parts.push(roman("|"));
+        }
+        parts.push(bold(format!("--{long}")));
+    }
+    let count = arg.get_num_args().unwrap_or_default();
+    if count.takes_values() {
+        let (open, close) = match (parts.is_empty(), count.min_values()) {
+            (true, _) => ("", ""),
+            (false, 0) => ("\u{a0}[", "]"),
+            (false, _) => ("\u{a0}", ""),
+        };
+        let names = arg.get_value_names().map(|names| names.join("\u{a0}"));
+        let more = if count.max_values() > 1 { "..." } else { "" };
+        parts.push(roman(open));
+        parts.push(italic(names.unwrap_or_else(|| arg.get_id().to_string())));
+        parts.push(roman(format!("{more}{close}")));
+    }
+    parts
 }
 
 fn section(roff: &mut Roff, title: &str, parts: &[Part]) {

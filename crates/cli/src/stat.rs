@@ -32,7 +32,7 @@ use poundlock_statfile::Snapshot;
 use crate::message::{Failure, say, status};
 use crate::observe::file::Output;
 use crate::observe::place::{self, monotonic_ns};
-use crate::{launch, library, output, program, run, semaphores};
+use crate::{launch, library, memory, output, program, run, semaphores};
 pub(crate) use figures::runs;
 use figures::{Begun, Figures};
 use report::{About, Report, Wanted};
@@ -190,8 +190,9 @@ fn stat(args: &Args) -> Result<u8, Failure> {
         rwlock: rwlocks.to_string(),
         start_ns: monotonic_ns(),
     };
-    // Nobody needs it unless we are killed.
+    // Nobody needs it unless we are killed, or there is no memory for the report.
     let _ = begun.write(dir.path());
+    memory::keep(dir.path());
 
     let mut session = Session::begin(args, dir.path(), command, (lock, rwlocks), files);
     let ended = launch::run_with(&program, &args.run.command, &environment, &mut session)?;

@@ -67,6 +67,25 @@ fn every_command_has_a_page_with_all_sections() {
 }
 
 #[test]
+fn a_synopsis_names_values_and_what_has_to_be_there() {
+    let synopsis = |name: &str| {
+        let text = std::fs::read_to_string(generated().join(format!("man/man1/{name}.1"))).expect("text");
+        let text = ["\\fB", "\\fI", "\\fR"].iter().fold(text, |text, font| text.replace(font, ""));
+        text.replace("\\-", "-").replace('\u{a0}', " ")
+    };
+    for (name, line) in [
+        ("poundlock-run", "[--lock NAME] [--rwlock NAME] [--semaphores VALUE] [-h|--help] CMD..."),
+        ("poundlock-stat", "[-o|--output FILE] "),
+        ("poundlock-stat", "\n.br\npoundlock stat diff ...\n"),
+        ("poundlock-ipcs", "[--report [ID]] "),
+        ("poundlock-ipcrm", " {--key KEY... | --all | ID...}\n"),
+    ] {
+        let text = synopsis(name);
+        assert!(text.contains(line), "{name}: no {line:?} in {text}");
+    }
+}
+
+#[test]
 fn the_pages_are_free_of_warnings() {
     if let Some(mandoc) = need("mandoc", "mandoc") {
         lines(Command::new(mandoc).args(["-Tlint", "-Wwarning"]).args(pages()));

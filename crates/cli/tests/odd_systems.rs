@@ -6,7 +6,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::support::{LIMIT, compile_c, expect_status, poundlock, preload_library, run_limited, stdout};
+use crate::support::{
+    LIMIT, compile_c, expect_status, poundlock, preload_library, run_limited, start, stdout,
+};
 
 /// Threads that wait for a mutex and for each other. With an argument it prints its largest address space and
 /// its data, in KiB.
@@ -202,6 +204,88 @@ fn little_memory() {
             assert!(subcommand == "run" || known, "{text}");
         }
     }
+}
+
+/// Threads with small stacks: the program needs less than the report. With an argument it goes on.
+const SMALL: &str = r#"
+    #include <pthread.h>
+    #include <unistd.h>
+    static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
+    static long count;
+    static void *work(void *nothing) {
+        for (int i = 0; i < 20000; i++) {
+            pthread_mutex_lock(&shared_lock);
+            count++;
+            pthread_mutex_unlock(&shared_lock);
+        }
+        return nothing;
+    }
+    int main(int argc, char **argv) {
+        pthread_t threads[2];
+        pthread_attr_t small;
+        pthread_attr_init(&small);
+        pthread_attr_setstacksize(&small, 1 << 17);
+        for (int i = 0; i < 2; i++)
+            if (pthread_create(&threads[i], &small, work, NULL)) return 9;
+        for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+        while (argc > 1) pause();
+        return count != 40000;
+    }
+"#;
+
+/// The command with a limit on its data, and the program's.
+fn with_data(bytes: u64, arguments: &[&str], program: &Path) -> Command {
+    let mut cmd = poundlock();
+    cmd.args(arguments).arg("--").arg(program);
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    // SAFETY: reads a structure.
+    unsafe { cmd.pre_exec(move || checked(libc::setrlimit(libc::RLIMIT_DATA, &raw const limit))) };
+    cmd
+}
+
+/// Where the figures are, as the line says.
+#[track_caller]
+fn left(text: &str) -> &str {
+    let rest = text.split_once("--read ").and_then(|(_, rest)| rest.split('`').next());
+    rest.unwrap_or_else(|| panic!("it does not say how to read the figures: {text}"))
+}
+
+/// With too little for the report the program runs all the same. A line says why there is none, and how to
+/// get it.
+#[test]
+fn too_little_memory_for_a_report() {
+    let program = compile_c(SMALL, &[]);
+    let mut too_little = None;
+    for mib in [8, 12, 16, 24, 32, 48, 64, 1024] {
+        let bytes = mib << 20;
+        expect_status(&run_limited(&mut with_data(bytes, &["run"], &program), LIMIT), 0);
+        let output = run_limited(&mut with_data(bytes, &["stat"], &program), LIMIT);
+        let text = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            assert!(text.contains("shared_lock"), "{text}");
+            continue;
+        }
+        expect_status(&output, 125);
+        assert!(mib < 1024 && text.lines().count() == 1, "{text}");
+        assert!(text.contains(&format!("the limit on data (ulimit -d) is {} KiB", mib << 10)), "{text}");
+        let directory = left(&text);
+        let output = run_limited(poundlock().args(["stat", "--read", directory]), LIMIT);
+        std::fs::remove_dir_all(directory).expect("it was left");
+        expect_status(&output, 0);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains("shared_lock"), "{text}");
+        too_little = too_little.or(Some(bytes));
+    }
+    // While the program runs: signals go on to it, and the command has its status.
+    let bytes = too_little.expect("8 MiB do for a report: try it with less");
+    let mut cmd = with_data(bytes, &["stat", "--every", "0.05"], &program);
+    let mut command = start(cmd.arg("on"));
+    command.wait_for_error("reports on them where there is more", LIMIT);
+    let text = command.errors_so_far();
+    let directory = left(&text).to_owned();
+    command.kill(libc::SIGTERM);
+    expect_status(&command.finish(LIMIT), 128 + libc::SIGTERM);
+    std::fs::remove_dir_all(directory).expect("it was left");
 }
 
 /// The command itself is on the kernel of old, too.

@@ -145,7 +145,8 @@ fn is_caught(how: &str, named: &[&str]) {
     };
     let hangs = ["no progress", "hung", "no sign of life"];
     let hangs = named == ANYHOW || named.iter().any(|named| hangs.iter().any(|hangs| named.contains(hangs)));
-    let patience = if hangs { "1" } else { "100" };
+    let soon = std::env::var("POUNDLOCK_TORTURE_PATIENCE").unwrap_or_else(|_| "1".to_owned());
+    let patience = if hangs { soon.as_str() } else { "100" };
     cmd.arg("torture").args(choice).args(["--seconds", "1000", "--patience", patience, "--threads", "11"]);
     cmd.env("LD_PRELOAD", broken()).env("BROKEN", how);
     let output = run_limited(&mut cmd, LIMIT);

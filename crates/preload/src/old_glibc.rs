@@ -1,6 +1,6 @@
 //! Functions that Rust's standard library asks for and glibc before 2.33 does not export: where the library is
 //! built with a newer glibc, it would not load with an older one. (They are for backtraces of panics, and
-//! never called.) What older glibc has elsewhere is in `build.rs`.
+//! never called.) What older glibc has elsewhere is in `stand_ins.rs`.
 
 use core::arch::global_asm;
 use core::ffi::{c_char, c_int};

@@ -1,5 +1,6 @@
 //! Programs in C and C++, each compiled once.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -136,4 +137,24 @@ fn compile(compiler: &str, name: &str, source: &str, extra_flags: &[&str]) -> Pa
     command.args(["-O1", "-g", "-pthread"]).arg(&file).args(extra_flags);
     build(&mut command, &file, &program);
     program
+}
+
+/// The versions of glibc's functions that a program or library asks for.
+///
+/// # Panics
+/// It asks for none, or `readelf` is not understood.
+#[track_caller]
+#[must_use]
+pub fn glibc_versions(file: &Path) -> BTreeSet<Vec<u32>> {
+    let output = run_limited(Command::new("readelf").args(["--version-info", "--wide"]).arg(file), LIMIT);
+    expect_status(&output, 0);
+    let text = String::from_utf8(output.stdout).expect("symbols are ASCII");
+    let versions: BTreeSet<Vec<u32>> = text
+        .split("Name: GLIBC_")
+        .skip(1)
+        .filter_map(|rest| rest.split_whitespace().next())
+        .map(|version| version.split('.').map(|part| part.parse().expect("a number")).collect())
+        .collect();
+    assert!(!versions.is_empty(), "not understood:\n{text}");
+    versions
 }

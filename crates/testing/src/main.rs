@@ -2,9 +2,10 @@
 //! wait for most of their time. `./test` starts it; what cargo said of the programs that it built comes in on
 //! standard input, as JSON.
 //!
-//!     poundlock-testing [--list] [WORD]...
+//!     poundlock-testing [--list] [--not FILE] [WORD]...
 //!
-//! A test runs if its name contains one of the words, or if there are none. A test that takes longer than
+//! A test runs if its name contains one of the words, or if there are none; and none of the parts of names that
+//! begin the lines of the file, each before a tab. A test that takes longer than
 //! [`LIMIT`] is killed and fails. Those that took longest the last time come first, so that none is left
 //! alone at the end; the first time, those of [`LONG`].
 
@@ -58,6 +59,16 @@ fn main() -> ExitCode {
     if list {
         words.remove(0);
     }
+    let mut left_out = String::new();
+    if words.first().is_some_and(|word| word == "--not") {
+        let file = words.drain(..2).next_back().expect("--not FILE");
+        left_out = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
+    }
+    let left_out: Vec<&str> = left_out
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| Some(line.split_once('\t')?.0))
+        .collect();
     let begin = Instant::now();
     let target = poundlock_testing::target_directory();
     let mut tests = Vec::new();
@@ -65,6 +76,7 @@ fn main() -> ExitCode {
         tests.extend(tests_of(&line));
     }
     tests.retain(|test| words.is_empty() || words.iter().any(|word| test.full.contains(word.as_str())));
+    tests.retain(|test| !left_out.iter().any(|part| test.full.contains(part)));
     if list {
         tests.iter().for_each(|test| println!("{}", test.full));
         return ExitCode::SUCCESS;

@@ -253,7 +253,7 @@ pub(super) const PAGES: &[Page] = &[
                     Text(
                         "Some 7 ns for each lock and unlock that nobody waits for, on an AMD EPYC of 2022. Real \
                          programs kept 95 % of their speed and more; one that took 100,000 locks at random, and did \
-                         nothing else, took 10 times as long. `poundlock bench stat` measures this on your machine.",
+                         nothing else, took 8 times as long. `poundlock bench stat` measures this on your machine.",
                     ),
                     Text(
                         "The command looks at the threads from outside, for one hundredth of a CPU, and for 3 % with \

@@ -15,6 +15,7 @@ use super::{Args, Files, diagnosis};
 use crate::launch::Meanwhile;
 use crate::message::{Failure, say};
 use crate::observe::place::{followed, monotonic_ns, name_of};
+use crate::program::reason;
 
 /// How often is looked whether a process that goes on in the background has ended.
 const LOOK: Duration = Duration::from_millis(200);
@@ -51,7 +52,7 @@ impl<'a> Session<'a> {
         let sampler = match Sampler::start(dir, Whom::Children) {
             Ok(sampler) => Some(sampler),
             Err(error) => {
-                say(format_args!("where threads spend their time is not looked at: {error}"));
+                say(format_args!("where threads spend their time is not looked at: {}", reason(&error)));
                 None
             }
         };

@@ -90,43 +90,60 @@ fn with_arguments(words: &str) -> Program {
 
 /// Counting changes no result: the programs that go through every result, and those where counting has most
 /// to follow.
-#[test]
-fn counted() {
-    let sources = [
-        "mutex_results.c",
-        "recursion_limit.c",
-        "condvar_results.c",
-        "tolerance.c",
-        "foreign.c",
-        "blocking.c",
-        "c11.c",
-        "cancel.c",
-        "destroy_waited.c",
-        "cxx_cancel.cpp",
-        "cxx_wait.cpp",
-        "exclusion.c",
-        "destroy.c mutex 300",
-        "destroy.c spinlock 300",
-        "destroy.c rwlock 60",
-        "fork_locks.c mutex 300",
-        "fork_locks.c rwlock",
-        "fork_crowd.c",
-        "exec.c",
-        "short_threads.c",
-        "thread_exit.cpp",
-        "qspin_results.c",
-        "qspin_nested.c",
-        "rwlock_results.c",
-        "rwlock_order.c",
-        "rwlock_exclusion.c",
-        "rwlock_shared.c",
-        "cxx_shared.cpp",
-    ];
-    for words in sources.into_iter().filter(|source| compilable(source)) {
-        with_arguments(words).check_counted();
+mod counted {
+    use super::{Program, compilable, with_arguments};
+
+    macro_rules! programs {
+        ($($name:ident: $words:literal;)*) => {$(
+            #[test]
+            fn $name() {
+                if compilable($words.split(' ').next().expect("a source")) {
+                    with_arguments($words).check_counted();
+                }
+            }
+        )*};
     }
-    Program::link("early.c", &[], "early_lib", &[]).check_counted();
-    Program::link("malloc_user.c", &["-Wl,--no-as-needed"], "malloc_lib", &[]).check_counted();
+
+    programs! {
+        mutexes: "mutex_results.c";
+        recursion: "recursion_limit.c";
+        condition_variables: "condvar_results.c";
+        tolerance: "tolerance.c";
+        foreign: "foreign.c";
+        blocking: "blocking.c";
+        c11: "c11.c";
+        cancel: "cancel.c";
+        destroy_waited: "destroy_waited.c";
+        cxx_cancel: "cxx_cancel.cpp";
+        cxx_wait: "cxx_wait.cpp";
+        exclusion: "exclusion.c";
+        destroy_mutex: "destroy.c mutex 300";
+        destroy_spinlock: "destroy.c spinlock 300";
+        destroy_rwlock: "destroy.c rwlock 60";
+        fork_mutex: "fork_locks.c mutex 300";
+        fork_rwlock: "fork_locks.c rwlock";
+        fork_crowd: "fork_crowd.c";
+        exec: "exec.c";
+        short_threads: "short_threads.c";
+        thread_exit: "thread_exit.cpp";
+        spinlocks: "qspin_results.c";
+        qspin_nested: "qspin_nested.c";
+        rwlocks: "rwlock_results.c";
+        rwlock_order: "rwlock_order.c";
+        rwlock_exclusion: "rwlock_exclusion.c";
+        rwlock_shared: "rwlock_shared.c";
+        cxx_shared: "cxx_shared.cpp";
+    }
+
+    #[test]
+    fn early() {
+        Program::link("early.c", &[], "early_lib", &[]).check_counted();
+    }
+
+    #[test]
+    fn in_malloc() {
+        Program::link("malloc_user.c", &["-Wl,--no-as-needed"], "malloc_lib", &[]).check_counted();
+    }
 }
 
 /// glibc registers no restartable sequences if it is told so, and leaves them to the program.

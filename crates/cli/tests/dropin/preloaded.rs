@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use super::program::{Locks, Program, expect_silent_success, sources};
+use super::program::{Locks, Program, expect_silent_success, of_threads, sources};
 use crate::support::{LIMIT, missing, need, poundlock, preload_library, run_limited};
 
 /// `LD_PRELOAD=` and these libraries, for `env`; `None` is ours.
@@ -23,7 +23,9 @@ fn preload(list: &[Option<&Path>]) -> OsString {
 /// it came behind, was given ours.
 #[test]
 fn wrappers_get_the_next_definition_and_not_their_own() {
-    let script = format!("-Wl,--version-script={}", sources().join("next_lib.map").display());
+    // With the versions that glibc has there.
+    let script = sources().join(format!("next_lib.{}.map", std::env::consts::ARCH));
+    let script = format!("-Wl,--version-script={}", script.display());
     let versions = ["-DWHICH=second", "-Wl,--hash-style=gnu", &script];
     let old_hash = ["-DWHICH=third", "-Wl,--hash-style=sysv", &script];
     let program = Program::compile("next.c", &[])
@@ -36,17 +38,18 @@ fn wrappers_get_the_next_definition_and_not_their_own() {
     let [first, second, third, plain] = [&first, &second, &third, &plain].map(|path| Some(path.as_path()));
     // What is preloaded, in which file the program's first definition with a version is, and what each
     // wrapper finds. OURS is the C library in the control, where ours is not.
-    type Case<'a> = (&'a [Option<&'a Path>], &'static str, &'static [&'static str]);
+    type Case<'a> = (&'a [Option<&'a Path>], &'static str, &'a [&'a str]);
+    let unseen = &format!("first:{}:unseen", of_threads());
     let cases: [Case<'_>; 7] = [
         (&[first, None], "OURS", &["first:OURS:seen"]),
-        (&[None, first], "OURS", &["first:libc.so.6:unseen"]),
+        (&[None, first], "OURS", &[unseen]),
         // glibc finds what has the version that is asked for,
         (&[first, second, None], "libsecond.so", &["first:libsecond.so:seen", "second:OURS:seen"]),
         (&[first, third, None], "libthird.so", &["first:libthird.so:seen", "third:OURS:seen"]),
         (&[second, first, None], "libsecond.so", &["second:OURS:seen", "first:OURS:any"]),
         // and passes over what knows versions, but not this one.
         (&[first, plain, None], "OURS", &["first:OURS:seen", "plain:OURS:unseen"]),
-        (&[second, None, first], "libsecond.so", &["second:OURS:seen", "first:libc.so.6:unseen"]),
+        (&[second, None, first], "libsecond.so", &["second:OURS:seen", unseen]),
     ];
     for (list, default, found) in cases {
         let arguments = |ours: &str, unseen: bool| -> Vec<String> {
@@ -60,7 +63,7 @@ fn wrappers_get_the_next_definition_and_not_their_own() {
         // The control: ours is left out.
         let others: Vec<_> = list.iter().copied().filter(Option::is_some).collect();
         let mut cmd = Command::new("env");
-        cmd.arg(preload(&others)).arg(program.executable()).args(arguments("libc.so.6", true));
+        cmd.arg(preload(&others)).arg(program.executable()).args(arguments(of_threads(), true));
         expect_silent_success(&format!("next.c on glibc, {list:?}"), &run_limited(&mut cmd, LIMIT));
         let mut cmd = poundlock();
         cmd.args(["run", "--", "env"]).arg(preload(list)).arg(program.executable());

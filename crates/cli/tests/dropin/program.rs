@@ -1,6 +1,6 @@
 //! A program of `tests/dropin`: how it is built, and how it is run with each lock.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -24,6 +24,14 @@ pub(crate) fn sources() -> PathBuf {
         .join("../../tests/dropin")
         .canonicalize()
         .expect("tests/dropin exists")
+}
+
+/// The file of glibc that the functions of threads are in.
+pub(crate) fn of_threads() -> &'static str {
+    // SAFETY: takes no arguments, and returns a string that stays.
+    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_str().expect("a number");
+    let (_, minor) = version.split_once('.').expect("2.36, say");
+    if minor.parse::<u32>().expect("a number") < 34 { "libpthread.so.0" } else { "libc.so.6" }
 }
 
 /// Whether there is a compiler for this source. C's is taken for granted.

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::program::{Program, compilable, expect_silent_success};
+use poundlock_testing::glibc_versions;
+
+use super::program::{Program, compilable, expect_silent_success, of_threads};
 use crate::support::{LIMIT, expect_status, poundlock, preload_library, run_limited};
 
 /// Whether calls of this name work on the state of a mutex, a spinlock, a readers-writer lock or a condition
@@ -27,28 +29,19 @@ fn is_ours_to_answer(name: &str) -> bool {
 /// The functions that a shared object defines for others, without their versions.
 fn defined(object: &Path) -> BTreeSet<String> {
     let mut cmd = Command::new("nm");
-    cmd.args(["--dynamic", "--defined-only", "--without-symbol-versions"]).arg(object);
+    cmd.args(["--dynamic", "--defined-only"]).arg(object);
     let output = run_limited(&mut cmd, LIMIT);
     expect_status(&output, 0);
     let text = String::from_utf8(output.stdout).expect("symbols are ASCII");
-    text.lines().filter_map(|line| Some(line.split(' ').nth(2)?.to_string())).collect()
+    let name = |line: &str| Some(line.split(' ').nth(2)?.split('@').next()?.to_string());
+    text.lines().filter_map(name).collect()
 }
 
 /// Whatever glibc the library was built with, it loads with each from 2.28 on.
 #[test]
 fn no_version_of_glibc_after_2_28_is_asked_for() {
-    let mut cmd = Command::new("readelf");
-    cmd.args(["--version-info", "--wide"]).arg(preload_library());
-    let output = run_limited(&mut cmd, LIMIT);
-    expect_status(&output, 0);
-    let text = String::from_utf8(output.stdout).expect("symbols are ASCII");
-    let versions: BTreeSet<Vec<u32>> = text
-        .split("Name: GLIBC_")
-        .skip(1)
-        .filter_map(|rest| rest.split_whitespace().next())
-        .map(|version| version.split('.').map(|part| part.parse().expect("a number")).collect())
-        .collect();
-    assert!(versions.len() > 2, "not understood:\n{text}");
+    let versions = glibc_versions(preload_library());
+    assert!(versions.len() > 2, "{versions:?}");
     assert!(versions.last() <= Some(&vec![2, 28]), "{versions:?}");
 }
 
@@ -84,18 +77,22 @@ fn fast_paths_fit_cache_lines() {
     }
 }
 
-/// The C library of this test binary, which is every program's here.
-fn libc_path() -> PathBuf {
+/// The C library of this test binary, which is every program's here: before glibc 2.34 a file of its own has
+/// the threads.
+fn libc_paths() -> BTreeSet<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
-    let line =
-        maps.lines().find(|line| line.ends_with("/libc.so.6")).expect("this test is linked with glibc");
-    PathBuf::from(&line[line.find('/').expect("a path")..])
+    let paths = maps.lines().filter_map(|line| Some(PathBuf::from(&line[line.find('/')?..])));
+    let is_glibc = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        ["libc.so.6", "libc-2", "libpthread"].iter().any(|begin| name.starts_with(begin))
+    };
+    paths.filter(is_glibc).collect()
 }
 
 #[test]
 fn every_name_that_glibc_has_is_exported() {
     let glibc: BTreeSet<_> =
-        defined(&libc_path()).into_iter().filter(|name| is_ours_to_answer(name)).collect();
+        libc_paths().iter().flat_map(|path| defined(path)).filter(|name| is_ours_to_answer(name)).collect();
     assert!(glibc.len() >= 53, "glibc's list was not understood: {glibc:?}");
     let ours: BTreeSet<_> =
         defined(preload_library()).into_iter().filter(|name| is_ours_to_answer(name)).collect();
@@ -165,7 +162,7 @@ fn nothing_else_is_exported() {
 fn every_way_to_a_symbol_leads_to_one_library() {
     let program = Program::compile("symbols.c", &[]);
     let mut cmd = Command::new(program.executable());
-    expect_silent_success("symbols.c on glibc", &run_limited(cmd.arg("libc.so.6"), LIMIT));
+    expect_silent_success("symbols.c on glibc", &run_limited(cmd.args(["libc.so.6", of_threads()]), LIMIT));
     let mut cmd = poundlock();
     cmd.arg("run").arg("--").arg(program.executable()).arg(preload_library().file_name().expect("a file"));
     expect_silent_success("symbols.c under run", &run_limited(&mut cmd, LIMIT));
