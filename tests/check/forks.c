@@ -54,7 +54,7 @@ int main(void) {
     pthread_t threads[3];
     for (int n = 0; n < 3; n++)
         CHECK(pthread_create(&threads[n], NULL, work, NULL), 0);
-    for (int round = 0; round < 20; round++) {
+    for (int round = 0; round < 8; round++) {
         pthread_mutex_lock(&own);
         pid_t child = fork();
         if (child == 0) {

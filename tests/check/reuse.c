@@ -3,15 +3,20 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <errno.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 struct object {
     char name[40];
     pthread_mutex_t lock;
     pthread_rwlock_t table;
     pthread_cond_t changed;
+    sem_t count;
+    pthread_barrier_t alone;
     char rest[24];
 };
 
@@ -20,7 +25,15 @@ static void use(struct object *object) {
     CHECK(pthread_rwlock_rdlock(&object->table), 0);
     CHECK(pthread_rwlock_unlock(&object->table), 0);
     CHECK(pthread_cond_broadcast(&object->changed), 0);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    CHECK(pthread_cond_timedwait(&object->changed, &object->lock, &now), ETIMEDOUT);
     CHECK(pthread_mutex_unlock(&object->lock), 0);
+    sem_init(&object->count, 0, 1);
+    CHECK(sem_wait(&object->count), 0);
+    CHECK(sem_timedwait(&object->count, &now), -1);
+    pthread_barrier_init(&object->alone, NULL, 1);
+    CHECK(pthread_barrier_wait(&object->alone), PTHREAD_BARRIER_SERIAL_THREAD);
 }
 
 static void *in_a_thread(void *object) {
@@ -30,8 +43,8 @@ static void *in_a_thread(void *object) {
 
 static void use_in_two_threads(struct object *object) {
     pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, in_a_thread, object), 0);
     use(object);
+    CHECK(pthread_create(&thread, NULL, in_a_thread, object), 0);
     CHECK(pthread_join(thread, NULL), 0);
 }
 

@@ -5,6 +5,7 @@ mod check;
 mod docs;
 mod dropin;
 mod manual;
+mod misuse;
 mod odd_systems;
 mod output;
 mod preload;

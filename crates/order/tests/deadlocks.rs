@@ -125,8 +125,8 @@ fn step(program: &Program, state: &State, thread: usize) -> Option<State> {
             let free = holders.iter().all(|&(_, by_writer)| !exclusive && !by_writer);
             // A writer that waits for this lock.
             let writer = |other: usize| {
-                state.waits[other]
-                    && matches!(program[other][state.at[other]], Step::Take(asked, Mode::Exclusive, _) if asked == lock)
+                let step = || program[other][state.at[other]];
+                state.waits[other] && matches!(step(), Step::Take(asked, Mode::Exclusive, _) if asked == lock)
             };
             let behind = mode == Mode::FairRead && (0..program.len()).any(writer);
             if free && !behind {

@@ -72,8 +72,8 @@ impl Run {
         let seconds = seconds(begin);
         let Statistics { steps, order_steps, pending, given_up, edges, .. } = run.order.statistics();
         println!(
-            "{name:40} {count:6} passes, {edges:6} edges: {seconds:.3} s, {order_steps:9} steps for the order, {steps:9} \
-             for cycles, {} found, {pending} searches not finished, {given_up} given up",
+            "{name:40} {count:6} passes, {edges:6} edges: {seconds:.3} s, {order_steps:9} steps for the \
+             order, {steps:9} for cycles, {} found, {pending} searches not finished, {given_up} given up",
             run.cycles.len(),
         );
         let limits = Limits::default();

@@ -298,6 +298,9 @@ pub(crate) extern "C" fn destroy(object: &Mutex, address: usize, stack: usize) -
         // SAFETY: the caller's mutex, which glibc initialised.
         unsafe { real::pthread_mutex_destroy(object) }
     };
+    if result == EBUSY && check::is_on() && foreign.is_none() {
+        stat::RECORDER.not_destroyed(object.counted(mode.glibc()), site);
+    }
     if mode.counted() && result == 0 {
         match foreign {
             Some(kind) => {

@@ -187,7 +187,11 @@ fn at_once(lock: &Spin) -> Option<LockRef<'static>> {
 #[inline(never)]
 fn dig_up(lock: &Spin, site: CallSite) {
     if lock.word() == BURIED {
-        stat::RECORDER.refused(for_statistics(lock), site, Some(Wrong::Destroyed), false);
+        let counted = for_statistics(lock);
+        stat::RECORDER.refused(counted, site, Some(Wrong::Destroyed), false);
+        if !stat::is_others(counted.word) {
+            counted.word.store(0, Relaxed);
+        }
         as_counted(lock).init();
     }
 }

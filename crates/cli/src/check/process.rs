@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use poundlock_order::{Cycle, Evidence, Order};
-use poundlock_statfile::check::{ClassKey, Edge, End, Event, LockId, Misuse, Mode, Serial, Wrong};
+use poundlock_statfile::check::{ClassKey, Edge, End, Event, Held, LockId, Misuse, Mode, Serial, Wrong};
 use poundlock_statfile::{LiveThread, Logged, Snapshot};
 
 use crate::observe::place::is_alive;
@@ -46,6 +46,10 @@ pub(super) struct Process {
     /// What a class of the process, which is a stack, counts as: the first one of the same line.
     classes: HashMap<ClassKey, ClassKey>,
     lines: HashMap<String, ClassKey>,
+    /// Cycles through condition variables, which are told at the end.
+    with_conditions: Vec<Cycle>,
+    /// What was held at every signal of a condition variable.
+    signalled: HashMap<LockId, Vec<LockId>>,
     /// Those that count in the file now.
     now: Vec<LiveThread>,
     waits: Waits,
@@ -81,6 +85,8 @@ impl Process {
             known: HashMap::new(),
             classes: HashMap::new(),
             lines: HashMap::new(),
+            with_conditions: Vec::new(),
+            signalled: HashMap::new(),
             now: Vec::new(),
             waits: Waits::default(),
             holds: Holds::default(),
@@ -134,7 +140,9 @@ impl Process {
             });
             collector.add_all(found);
         }
-        if !gone {
+        if gone {
+            self.settle(now, symbols, collector);
+        } else {
             self.look_at_waits(now, symbols, collector);
             self.look_at_holds(now, settings, symbols, collector);
         }
@@ -241,12 +249,37 @@ impl Process {
     }
 
     fn cycles(&mut self, cycles: &[Cycle], now: u64, symbols: &Symbols, collector: &mut Collector) {
-        // That one condition variable of a sort is signalled with a lock held says nothing of the others.
-        let holds = |cycle: &&Cycle| {
-            let waits = |edge: &Arc<Edge>| edge.to.held.mode == Mode::Condition;
-            cycle.evidence == Evidence::SameLocks || !cycle.edges.iter().any(waits)
+        let waits = |cycle: &&Cycle| cycle.edges.iter().any(|edge| edge.to.held.mode == Mode::Condition);
+        // Whether a lock is needed to signal a condition variable is known when all signals are. That one of a sort
+        // is signalled with a lock held says nothing of the others.
+        let later = cycles.iter().filter(waits).filter(|cycle| cycle.evidence == Evidence::SameLocks);
+        self.with_conditions.extend(later.cloned());
+        let cycles: Vec<Cycle> = cycles.iter().filter(|cycle| !waits(cycle)).cloned().collect();
+        self.tell_cycles(&cycles, now, symbols, collector);
+    }
+
+    /// Cycles through condition variables, as far as no signal has come without the lock.
+    pub(super) fn settle(&mut self, now: u64, symbols: &Symbols, collector: &mut Collector) {
+        let cycles = std::mem::take(&mut self.with_conditions);
+        let needed = |edge: &Arc<Edge>| {
+            let held = self.signalled.get(&edge.from.held.lock);
+            edge.from.held.mode != Mode::Condition
+                || held.is_none_or(|held| held.contains(&edge.to.held.lock))
         };
-        let cycles: Vec<&Cycle> = cycles.iter().filter(holds).collect();
+        let stand: Vec<Cycle> = cycles.into_iter().filter(|cycle| cycle.edges.iter().all(needed)).collect();
+        self.tell_cycles(&stand, now, symbols, collector);
+    }
+
+    /// Takes note of what was held at a signal of a condition variable.
+    fn signalled(&mut self, condition: LockId, held: &[Held]) {
+        let held: Vec<LockId> = held.iter().map(|held| held.lock).collect();
+        match self.signalled.get_mut(&condition) {
+            Some(always) => always.retain(|lock| held.contains(lock)),
+            None => drop(self.signalled.insert(condition, held)),
+        }
+    }
+
+    fn tell_cycles(&mut self, cycles: &[Cycle], now: u64, symbols: &Symbols, collector: &mut Collector) {
         if cycles.is_empty() {
             return;
         }

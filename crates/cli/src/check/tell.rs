@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use poundlock_order::{Cycle, Evidence, Nesting};
 use poundlock_statfile::LockKind;
-use poundlock_statfile::check::{ClassKey, Edge, End, LockId, Misuse, Mode, Serial, Wrong};
+use poundlock_statfile::check::{
+    ClassKey, DIRECT, Edge, End, LockId, Misuse, Mode, OUTSIDE, SIGNAL, Serial, Wrong,
+};
 
 use super::deadlock::{Deadlock, Party};
 use super::feed::{Described, Feed};
@@ -375,10 +377,26 @@ impl Teller<'_> {
         };
         let name = named.name.clone();
         let kind = kind_of(*what)?;
-        let (headline, here, there) = in_words(*what, &name, *number);
+        let mut locks = vec![named];
+        // The mutex of a condition variable's waits.
+        if matches!(what, Wrong::TwoMutexes | Wrong::LoneSignal)
+            && let Some(mutex) = u32::try_from(*number).ok().map(LockId)
+            && self.kind_of(mutex).is_some()
+        {
+            locks.push(self.lock(mutex, None, other_stack));
+        }
+        let mutex = locks.get(1).map(|mutex| mutex.name.as_str());
+        let (headline, here, there) = in_words(*what, &name, *number, mutex);
         let this = self.thread(misuse.thread);
-        let other = misuse.other_thread.map(|serial| self.thread(serial).unwrap_or_else(Thread::unknown));
         let same_thread = misuse.other_thread.is_none_or(|other| other == misuse.thread);
+        let is_past = ["took ", "held ", "had "].iter().any(|verb| there.starts_with(verb));
+        let there = if same_thread && is_past { format!("and {there}") } else { there };
+        let other = match misuse.other_thread.map(|serial| self.thread(serial)) {
+            // It was one of the parent's, whose threads are not known here.
+            _ if *what == Wrong::ForkHeld => None,
+            Some(known) => Some(known.unwrap_or_else(Thread::unknown)),
+            None => None,
+        };
         let mut stacks = vec![Stack {
             thread: this.clone(),
             what: here,
@@ -389,13 +407,13 @@ impl Teller<'_> {
         if !other_stack.is_empty() || other.is_some() {
             stacks.push(Stack {
                 thread: if same_thread { this } else { other },
-                what: there.to_owned(),
-                goes_on: same_thread,
+                what: there,
+                goes_on: same_thread && *what != Wrong::ForkHeld,
                 lock: Some(0),
                 frames: self.naming.frames(other_stack),
             });
         }
-        Some(self.finding(kind, headline, vec![named], stacks))
+        Some(self.finding(kind, headline, locks, stacks))
     }
 }
 
@@ -427,97 +445,116 @@ fn kind_of(what: Wrong) -> Option<Kind> {
 }
 
 /// A headline, what the thread did, and what was done at the other place.
-fn in_words(what: Wrong, name: &str, number: u64) -> (String, String, &'static str) {
-    let signal = || signal_name(number);
-    match what {
+fn in_words(what: Wrong, name: &str, number: u64, mutex: Option<&str>) -> (String, String, String) {
+    let mutex = mutex.unwrap_or("another mutex");
+    let (headline, here, there) = match what {
         Wrong::Relock => (
             format!("{name} is taken by the thread that holds it: the thread waits for itself for ever"),
             format!("takes {name}"),
-            "while it holds it, taken",
+            "while it holds it, taken".to_owned(),
         ),
         Wrong::UnlockOther => (
             format!("{name} is unlocked by a thread that does not hold it, while another one does"),
             format!("unlocked {name}"),
-            "held it, taken",
+            "held it, taken".to_owned(),
         ),
         Wrong::UnlockFree => (
             format!("{name} is unlocked, and nobody holds it"),
             format!("unlocked {name}"),
-            "had let go of it before",
+            "had let go of it before".to_owned(),
         ),
         Wrong::DestroyHeld => (
             format!("{name} is destroyed, or initialised again, while it is held"),
-            format!("destroyed {name}"),
-            "held it, taken",
+            format!("destroyed or initialised {name}"),
+            "held it, taken".to_owned(),
         ),
         Wrong::DestroyWaited => (
             format!("{name} is destroyed while threads wait for it"),
             format!("destroyed {name}"),
-            "waits for it",
+            "waits for it".to_owned(),
         ),
         Wrong::FreeHeld => (
             format!("memory is freed, and in it is {name}, which is held or waited for"),
             "freed the memory".to_owned(),
-            "held it, or waits for it",
+            "took it, or waits for it".to_owned(),
         ),
         Wrong::FrameGone => (
             format!("{name} is held, and the function whose variable it was has returned"),
             "went on and left it locked".to_owned(),
-            "after it took it",
+            "after it took it".to_owned(),
         ),
-        Wrong::Uninitialised => {
-            (format!("{name} is used, and nobody has initialised it"), format!("used {name}"), "before that")
-        }
-        Wrong::Destroyed => {
-            (format!("{name} is used after its destruction"), format!("used {name}"), "destroyed it")
-        }
+        Wrong::Uninitialised => (
+            format!("{name} is used, and nobody has initialised it"),
+            format!("used {name}"),
+            "before that".to_owned(),
+        ),
+        Wrong::Destroyed => (
+            format!("{name} is used after its destruction"),
+            format!("used {name}"),
+            "had destroyed it before".to_owned(),
+        ),
         Wrong::Copied => (
             format!("{name} is a copy of a lock that was locked: nobody will unlock the copy"),
             format!("used {name}"),
-            "held the original, taken",
+            "held the original, taken".to_owned(),
         ),
         Wrong::ExitHeld => (
             format!("a thread ended and left {name} locked: nobody can unlock it any more"),
             format!("ended and left {name} locked"),
-            "after it took it",
+            "after it took it".to_owned(),
         ),
         Wrong::ForkHeld => (
             format!(
-                "a forked child takes {name}, which another thread of its parent held: nobody will unlock it there"
+                "a forked child takes {name}, which a thread of its parent held: nobody will unlock it there"
             ),
             format!("takes {name} in the child"),
-            "held it in the parent, taken",
+            "a thread of the parent held it at the fork, taken".to_owned(),
         ),
         Wrong::TwoMutexes => (
             format!("{name} is waited for with two mutexes at one time"),
-            format!("waits for {name} with one mutex"),
-            "waits for it with another",
+            format!("waits for {name} with another mutex"),
+            format!("waits for it with {mutex}"),
         ),
         Wrong::LoneSignal => (
             format!(
-                "{name} is signalled by a thread that never had the mutex of its waits: a signal can be lost"
+                "{name} is signalled by a thread that never had {mutex}, with which it is waited for: a signal can be lost"
             ),
             format!("signalled {name}"),
-            "waits for it",
+            format!("waits for it with {mutex}"),
         ),
-        Wrong::Handler => (
-            format!(
-                "{name} is taken in a handler of {} and is held with that signal open: a signal in between makes the \
-                 thread wait for itself for ever",
-                signal()
-            ),
-            format!("took {name}"),
-            "took it in the other of the two: handler, or rest of the program",
-        ),
+        Wrong::Handler => return handler(name, number),
         Wrong::Reread => (
             format!(
                 "{name} is read again by a thread that reads it: with a writer in between all wait for ever"
             ),
             format!("takes {name} to read"),
-            "while it reads it, taken",
+            "while it reads it, taken".to_owned(),
         ),
-        Wrong::LetGo => (String::new(), String::new(), ""),
+        Wrong::LetGo => (String::new(), String::new(), String::new()),
+    };
+    (headline, here, there)
+}
+
+/// The same of a lock that is taken in a signal handler.
+fn handler(name: &str, number: u64) -> (String, String, String) {
+    let signal = signal_name(number & SIGNAL);
+    let within = format!("took {name} in a handler of {signal}");
+    let outside = format!("took {name} while {signal} could come");
+    if number & DIRECT != 0 {
+        let headline = format!(
+            "{name} is taken in a handler of {signal} that has interrupted its holder: the thread waits for itself for ever"
+        );
+        return (
+            headline,
+            format!("takes {name} in the handler"),
+            "and held it when the signal came, taken".to_owned(),
+        );
     }
+    let headline = format!(
+        "{name} is taken in a handler of {signal}, and by others while that signal can come: a signal in between makes \
+         the thread wait for itself for ever"
+    );
+    if number & OUTSIDE != 0 { (headline, outside, within) } else { (headline, within, outside) }
 }
 
 /// `SIGUSR1`
@@ -562,7 +599,7 @@ mod tests {
             let Some(kind) = kind_of(what) else { continue };
             assert!(!kinds.contains(&kind));
             kinds.push(kind);
-            let (headline, here, there) = in_words(what, "cache_lock", libc::SIGUSR1 as u64);
+            let (headline, here, there) = in_words(what, "cache_lock", libc::SIGUSR1 as u64, None);
             assert!(!headline.is_empty() && !here.is_empty() && !there.is_empty());
             assert!(headline.contains("cache_lock"), "{headline}");
         }
@@ -573,6 +610,18 @@ mod tests {
     fn names_are_listed_as_people_do() {
         let names = |n: usize| list(&["a", "b", "c"].map(String::from)[..n]);
         assert_eq!([0, 1, 2, 3].map(names), ["", "a", "a and b", "a, b and c"]);
+    }
+
+    #[test]
+    fn it_is_said_which_of_the_two_is_the_handler() {
+        let number = libc::SIGUSR1 as u64;
+        let (headline, here, there) = handler("a", number);
+        assert!(
+            headline.contains("SIGUSR1") && here.contains("in a handler") && there.contains("could come")
+        );
+        let (_, here, there) = handler("a", number | OUTSIDE);
+        assert!(here.contains("could come") && there.contains("in a handler of SIGUSR1"));
+        assert!(handler("a", number | DIRECT).0.contains("has interrupted its holder"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::output::counted;
 
 use super::finding::{Finding, Lock, Stack, interesting, making_line};
+use super::kinds::Kind;
 use super::report::Report;
 use super::suppress;
 
@@ -24,7 +25,8 @@ pub(super) fn finding(finding: &Finding, process: Option<&str>) -> String {
         let _ = writeln!(text, "  in {process}");
     }
     for stack in finding.stacks.iter().take(STACKS) {
-        write_stack(&mut text, stack);
+        // The end of a thread is no place.
+        write_stack(&mut text, stack, finding.kind != Kind::ExitHeld);
     }
     if finding.stacks.len() > STACKS {
         let more = counted((finding.stacks.len() - STACKS) as u64, "more stack");
@@ -40,12 +42,12 @@ pub(super) fn finding(finding: &Finding, process: Option<&str>) -> String {
     text
 }
 
-fn write_stack(text: &mut String, stack: &Stack) {
+fn write_stack(text: &mut String, stack: &Stack, has_place: bool) {
     let indent = if stack.goes_on { "    " } else { "  " };
     let who = stack.thread.as_ref().filter(|_| !stack.goes_on);
     let who = who.map_or(String::new(), |thread| thread.in_words() + " ");
     let frames = interesting(&stack.frames);
-    let place = if frames.is_empty() { " (where is not known)" } else { "" };
+    let place = if frames.is_empty() && has_place { " (where is not known)" } else { "" };
     let _ = writeln!(text, "{indent}{who}{}{place}", stack.what);
     for (n, frame) in frames.iter().take(FRAMES).enumerate() {
         let _ = writeln!(text, "      {} {}", if n == 0 { "at" } else { "by" }, frame.text);

@@ -293,7 +293,9 @@ impl Watch {
     }
 
     fn finish(mut self, ended_it: bool) -> Found {
-        for process in std::mem::take(&mut self.processes) {
+        let since = monotonic_ns().saturating_sub(self.settings.begin_ns);
+        for mut process in std::mem::take(&mut self.processes) {
+            process.settle(since, &self.symbols, &mut self.collector);
             self.found.running.push(process.outer);
             self.add_sums(&process);
         }

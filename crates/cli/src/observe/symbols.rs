@@ -152,7 +152,8 @@ impl Space<'_> {
         let name = file_name(&module.path);
         let in_program = self.is_program(module);
         let offset = address - module.start + module.offset;
-        let is_libc = is_libc(&name);
+        // Our own library is as little of interest as that one.
+        let is_libc = is_libc(&name) || name == crate::library::FILE_NAME;
         let Some((file, vaddr)) =
             self.symbols.file(&module.path).and_then(|file| file.code_at(offset).map(|vaddr| (file, vaddr)))
         else {

@@ -19,7 +19,7 @@ mod arrays;
 mod linked;
 
 use core::ffi::{CStr, c_int};
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use libc::{EBUSY, EOWNERDEAD, ETIMEDOUT};
 
@@ -145,6 +145,11 @@ pub(crate) fn at(address: usize, kind: LockKind) -> LockRef<'static> {
 #[inline(always)]
 pub(crate) fn at_once(address: usize, kind: LockKind) -> Option<LockRef<'static>> {
     WORDS.word_at_once(address).map(|word| LockRef { word, address, kind, writers: None })
+}
+
+/// Whether a word is the one of objects that found no room for one.
+pub(crate) fn is_others(word: &AtomicU32) -> bool {
+    WORDS.is_others(word)
 }
 
 /// The object at this address is initialised.

@@ -3,7 +3,8 @@
 //! None of it may be found where nothing is wrong. So what is not certain is not said:
 //!
 //! * A lock is `destroyed` if its word still names the slot that its destruction left: memory that was zeroed,
-//!   initialised anew or given to something else has another word. It is `copied` if its word names a slot that
+//!   initialised anew or given to something else has another word. That is so only of words in the lock itself;
+//!   what has none there must bear another mark, which the caller knows. It is `copied` if its word names a slot that
 //!   lives, of another address, while its bytes say that it is locked; but a thread that has just locked a copy
 //!   of an unlocked one, and has not yet been here, is given time. It is `uninitialised` if its bytes are none
 //!   that a lock of its kind can have, which the caller knows.
@@ -119,7 +120,7 @@ impl<H: Host> Recorder<H> {
         site: CallSite,
         locked: bool,
     ) -> Option<Known> {
-        let what = Judged::of(stay.map, lock, locked);
+        let what = if is_within(lock) { Judged::of(stay.map, lock, locked) } else { Judged::Fine };
         let known = self.known(stay, lock);
         what.tell(self, stay, lock, known, site);
         known
@@ -137,7 +138,9 @@ impl<H: Host> Recorder<H> {
         if locks::find(stay.map, lock).is_some() || told.load(Relaxed) == lock.address as u64 {
             return;
         }
-        let what = match (Judged::of(stay.map, lock, locked), kind) {
+        let judged =
+            if kind.is_some() || is_within(lock) { Judged::of(stay.map, lock, locked) } else { Judged::Fine };
+        let what = match (judged, kind) {
             (judged @ Judged::Destroyed(..), _) => judged,
             (_, Some(Wrong::Destroyed)) => Judged::Destroyed(0, 0, 0),
             (_, Some(_)) => Judged::Uninitialised,
@@ -155,7 +158,7 @@ impl<H: Host> Recorder<H> {
     #[inline(never)]
     pub fn meets(&'static self, lock: LockRef<'_>) {
         if let Some(stay) = self.stay().filter(|_| self.checks())
-            && matches!(Judged::of(stay.map, lock, false), Judged::Fine)
+            && !(is_within(lock) && matches!(Judged::of(stay.map, lock, false), Judged::Destroyed(..)))
         {
             let _ = self.known(&stay, lock.group());
         }
@@ -480,6 +483,13 @@ impl Judged {
             Judged::Uninitialised => found(stay.map, stay.record, &finding(Wrong::Uninitialised)),
         }
     }
+}
+
+/// Whether the lock's word lies in the lock, and is copied, zeroed and left behind with it.
+fn is_within(lock: LockRef<'_>) -> bool {
+    const LARGEST: usize = 64;
+    let start = lock.address.wrapping_sub(LockKind::WRITERS);
+    core::ptr::from_ref(lock.word).addr().wrapping_sub(start) < LARGEST
 }
 
 /// Whether the lock's word stays as it is, for longer than a thread that has locked it needs to write its own.
