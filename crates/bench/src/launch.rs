@@ -37,7 +37,7 @@ pub(crate) struct Process {
     pub(crate) ours: Option<&'static str>,
     /// Whether statistics are on.
     pub(crate) stat: bool,
-    /// Whether the recorder checks the order of locks, in place of statistics.
+    /// Whether the process is under check.
     pub(crate) check: bool,
     /// By what the process's semaphore arrays are, if it has any.
     pub(crate) semaphores: Option<Mechanism>,
@@ -175,15 +175,19 @@ fn counted(lock: &str, directory: &Path, answer: &Answer) -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that the order of locks was checked in the measurement.
+/// Makes sure that the process was under check.
 fn checked(lock: &str, directory: &Path) -> Result<()> {
-    for entry in fs::read_dir(directory).map_err(Error::system("cannot look for what was checked"))? {
-        let path = entry.map_err(Error::system("cannot look for what was checked"))?.path();
-        if poundlock_statfile::Live::open(&path).is_ok_and(|live| live.is_checked()) {
-            return Ok(());
+    let mut looked_at = false;
+    for entry in fs::read_dir(directory).map_err(Error::system("cannot look for a log"))? {
+        let path = entry.map_err(Error::system("cannot look for a log"))?.path();
+        let live = poundlock_statfile::Live::open(&path)
+            .map_err(|error| Error::worker(lock, format!("its log is unreadable: {error}")))?;
+        if live.lock_name() != lock {
+            return Err(Error::worker(lock, format!("the library used {} instead", live.lock_name())));
         }
+        looked_at |= live.is_checked();
     }
-    Err(Error::worker(lock, "nothing was checked".to_owned()))
+    if looked_at { Ok(()) } else { Err(Error::worker(lock, "it was not checked")) }
 }
 
 fn ask(command: &mut Command, contender: &str, request: &Request, limit: Duration) -> Result<Answer> {

@@ -14,7 +14,7 @@ use core::sync::atomic::{
 
 use libc::{EAGAIN, EBUSY, EDEADLK, EINVAL, ESRCH, ETIMEDOUT, timespec};
 
-use crate::stat::{self, CallSite, Ended, LockKind, LockRef};
+use crate::stat::{self, CallSite, Ended, LockKind, LockRef, Manner};
 use crate::{abi, check, mode, real};
 
 /// Where an exported function leads.
@@ -25,6 +25,8 @@ pub(crate) struct Way {
     /// In a process whose locks are counted.
     counted: *const c_void,
     real: &'static real::Real,
+    /// Whether such calls are counted in this process.
+    counts: fn() -> bool,
 }
 
 // SAFETY: addresses of functions.
@@ -36,7 +38,7 @@ impl Way {
         let real = self.real.address();
         let to = if real.is_null() {
             absent as *mut c_void
-        } else if mode::get().counted() {
+        } else if (self.counts)() {
             self.counted.cast_mut()
         } else {
             real
@@ -77,6 +79,7 @@ macro_rules! export_block {
                 to: AtomicPtr::new(super::first::$name as *mut _),
                 counted: super::counted::$name as *const _,
                 real: &real::$real,
+                counts: super::counts,
             };
             )*
         }
@@ -121,6 +124,15 @@ macro_rules! both {
         bodies! { $($all)* }
     };
 }
+
+/// Whether such calls are counted.
+fn counts() -> bool {
+    mode::get().counted()
+}
+
+pub(crate) mod semaphores;
+
+pub(crate) use semaphores::{sem_destroy, sem_init, sem_post, sem_trywait};
 
 both! {
     sem_wait = SEM_WAIT, before_semaphore, after_semaphore, cancels;
@@ -175,17 +187,14 @@ extern "C" fn before_clocked_semaphore(
 
 fn take_or_block(semaphore: usize, site: CallSite) -> c_int {
     let counted = stat::at(semaphore, LockKind::Semaphore);
-    // SAFETY: the calling thread's `errno`, as often as it is looked at.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let before = unsafe { *errno };
-    // SAFETY: the caller's semaphore.
-    if unsafe { libc::sem_trywait(core::ptr::with_exposed_provenance_mut(semaphore)) } == 0 {
-        stat::RECORDER.passed(counted);
+    if semaphores::try_now(semaphore) {
+        if check::semaphores() {
+            stat::RECORDER.semaphore_taken(counted, site, Manner::LOCK);
+        } else {
+            stat::RECORDER.passed(counted);
+        }
         return DONE;
     }
-    // SAFETY: as above.
-    unsafe { *errno = before };
     stat::RECORDER.blocks(counted, site);
     WAIT
 }

@@ -3,7 +3,8 @@
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use crate::environment::variable;
-use crate::stat;
+use crate::object::Mutex;
+use crate::{mode, stat};
 
 /// The names of a list, and the bit of each. The first only says that there is to be a check.
 const NAMES: [(&[u8], u8); 4] = [(b"1", 0), (b"semaphores", 1), (b"lone-signal", 2), (b"nesting", 4)];
@@ -41,6 +42,16 @@ pub(crate) fn is_on() -> bool {
 /// Whether signals by threads are found that have never had the mutex of the waits.
 pub(crate) fn lone_signals() -> bool {
     ASKED.load(Relaxed) & 2 != 0
+}
+
+/// The program says where a lock stands in the order of its class: one is taken after those with lower numbers.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn poundlock_check_order(lock: &Mutex, number: core::ffi::c_ulong) {
+    // Before the mode is known no program has called.
+    if mode::get().counted() && is_on() {
+        let otherwise = lock.counted(mode::get().glibc());
+        stat::RECORDER.placed(core::ptr::from_ref(lock).addr(), otherwise, number);
+    }
 }
 
 /// Whether POSIX semaphores that begin with 1 are locks.

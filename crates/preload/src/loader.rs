@@ -103,7 +103,8 @@ exports! {
         syscall;
     block:
         sem_wait sem_timedwait sem_clockwait pthread_barrier_wait pthread_barrier_destroy
-        pthread_join pthread_timedjoin_np pthread_clockjoin_np thrd_join;
+        pthread_join pthread_timedjoin_np pthread_clockjoin_np thrd_join
+        sem_init sem_destroy sem_trywait sem_post;
     loader:
         dlopen dlvsym;
 }

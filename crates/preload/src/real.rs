@@ -118,6 +118,10 @@ addresses! {
     SEM_WAIT = sem_wait;
     SEM_TIMEDWAIT = sem_timedwait;
     SEM_CLOCKWAIT = sem_clockwait;
+    SEM_INIT = sem_init;
+    SEM_DESTROY = sem_destroy;
+    SEM_TRYWAIT = sem_trywait;
+    SEM_POST = sem_post;
     BARRIER_WAIT = pthread_barrier_wait;
     BARRIER_DESTROY = pthread_barrier_destroy;
     JOIN = pthread_join;

@@ -103,6 +103,15 @@ pub enum Event {
         /// The moment at which it was made.
         made: u64,
     },
+    /// A condition variable was signalled by a thread that held these locks, other than the mutex of its waits:
+    /// once for each set of them. An edge from it to a lock means something only as long as every signal came
+    /// with that lock held.
+    Signalled {
+        /// The condition variable.
+        lock: LockId,
+        /// What was held.
+        held: Vec<Held>,
+    },
     /// The program said where a lock stands in the order of its class.
     Placed {
         /// The lock.

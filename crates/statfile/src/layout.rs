@@ -850,6 +850,22 @@ pub struct Held {
     pub watch: AtomicU32,
 }
 
+impl Held {
+    /// A free entry.
+    #[must_use]
+    pub const fn new() -> Held {
+        Held {
+            word: AtomicU32::new(0),
+            how: AtomicU32::new(0),
+            stack: AtomicU32::new(0),
+            class: AtomicU32::new(0),
+            address: AtomicU64::new(0),
+            sequence: AtomicU32::new(0),
+            watch: AtomicU32::new(0),
+        }
+    }
+}
+
 /// In [`Held::how`]: it was taken by a try.
 pub const TRIED: u32 = 1 << 8;
 /// In [`Held::how`]: it lies in a frame of the thread's own stack, as far as the stack pointer tells.
@@ -861,7 +877,7 @@ pub const DEPTH: u32 = 1 << 16;
 #[repr(C, align(32))]
 #[derive(Debug, Default)]
 pub struct CheckSlot {
-    /// State, kind and generation: see [`meta`]; and [`IN_EDGE`].
+    /// State, kind and generation: see [`meta`]; and [`FLAGS`].
     pub meta: AtomicU64,
     /// The lock; of a readers-writer lock that of its writers.
     pub address: AtomicU64,
@@ -876,8 +892,16 @@ pub struct CheckSlot {
     pub waiters: AtomicU32,
 }
 
-/// In [`CheckSlot::meta`]: the lock is part of an edge in the log.
+/// In [`CheckSlot::meta`]: all that is there besides.
+pub const FLAGS: u64 = 0xffff << 16;
+/// One of [`FLAGS`]: the lock is part of an edge in the log.
 pub const IN_EDGE: u64 = 1 << 16;
+/// One of [`FLAGS`], of a condition variable: it was signalled by a thread that held locks besides its mutex,
+pub const SIGNALLED_HOLDING: u64 = 1 << 17;
+/// or by one that held none.
+pub const SIGNALLED_FREELY: u64 = 1 << 18;
+/// One of [`FLAGS`], of a semaphore: it is used as a lock, as far as is known.
+pub const IS_LOCK: u64 = 1 << 19;
 /// In [`CheckSlot::holder`]: readers hold it, as many as the other bits say.
 pub const READERS: u32 = 1 << 31;
 
@@ -954,6 +978,8 @@ pub const LOG_DIED: u32 = 2;
 pub const LOG_MISUSE: u32 = 3;
 /// [`LogHead::kind`] of a [`LogLock`]: a thread that held nothing wrote under it.
 pub const LOG_WROTE: u32 = 4;
+/// [`LogHead::kind`] of a [`LogEdge`]: a condition variable, `from`, was signalled by a thread that held the guards.
+pub const LOG_SIGNALLED: u32 = 6;
 /// [`LogHead::kind`] of a [`LogLock`]: the program has told its place.
 pub const LOG_PLACED: u32 = 5;
 
@@ -1123,7 +1149,7 @@ const _: () = {
             && offset_of!(Record, overflow) % 64 == 0
     );
     assert!(offset_of!(Record, small_directory) + 4 * SMALL_DIRECTORY == PAGE as usize);
-    assert!(offset_of!(Record, small_directory) % align_of::<Checked>() == 0);
+    assert!(offset_of!(Record, small_directory).is_multiple_of(align_of::<Checked>()));
     assert!(size_of::<Checked>() <= 4 * SMALL_DIRECTORY && size_of::<Held>() == 32);
     assert!(size_of::<CheckSlot>() == 32 && size_of::<EdgeSlot>() == 32 && size_of::<PairSlot>() == 32);
     assert!(size_of::<LogSlot>() == 128 && size_of::<LogEdge>() == 128);

@@ -253,7 +253,7 @@ impl Live {
     pub fn held_as(&self, tag: u64) -> [Option<u64>; 2] {
         let Some(lock) = self.lock(tag) else { return [None, None] };
         if self.is_checked() {
-            return [lock.kind.is_acquired().then_some(tag), None];
+            return [(lock.kind != LockKind::Condition).then_some(tag), None];
         }
         let beyond = LockKind::WRITERS as u64;
         match lock.kind {

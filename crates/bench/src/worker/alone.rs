@@ -46,6 +46,8 @@ pub(crate) enum Operation {
     Read,
     /// Lock and unlock of a lock in which a thread has slept before: it may do less as long as none has.
     Slept,
+    /// Lock and unlock while the thread has another lock of that sort.
+    Holding,
     /// Lock and unlock once more, of a lock that the thread has.
     Again,
     /// Trylock, of a free one, and unlock.
@@ -222,7 +224,7 @@ fn timed(
             let refused = move |(): &mut ()| if trylock() == libc::EBUSY { 0 } else { libc::EINVAL };
             Ok(timer_of(refused, |()| 0))
         }
-        Operation::ByToken | Operation::ThroughQueue => {
+        Operation::Holding | Operation::ByToken | Operation::ThroughQueue => {
             Err(Error::Options("only the hand-off mutex is handed over".to_owned()))
         }
     }
@@ -296,6 +298,11 @@ fn textbook<S: Spinlock + 'static>() -> Result<Timer> {
 /// The timer of a lock by its name, of which `library:` and `glibc:` are followed by a kind of pthread lock,
 /// and `rw:` by a readers-writer lock.
 fn timer(library: Option<&Path>, name: &str, what: Operation) -> Result<Timer> {
+    if what == Operation::Holding {
+        // One that is held, and stays so with all that belongs to it; and one to be timed.
+        std::mem::forget(timer(library, name, Operation::Again)?);
+        return timer(library, name, Operation::LockUnlock);
+    }
     if let Some(of) = name.strip_prefix("glibc:") {
         return pthread(Symbols::of(None, kind(of)?)?, what);
     }

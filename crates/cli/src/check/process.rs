@@ -193,7 +193,7 @@ impl Process {
             Event::Edge(edge) => Some(edge.thread),
             Event::Wrote { thread, .. } => Some(*thread),
             Event::Misuse(misuse) => Some(misuse.thread),
-            Event::Died(_) | Event::Placed { .. } => None,
+            Event::Died(_) | Event::Placed { .. } | Event::Signalled { .. } => None,
         };
         if let Some(serial) = serial.filter(|serial| tid != 0 && !self.threads.contains_key(serial)) {
             self.name_thread(serial, tid);
@@ -207,6 +207,7 @@ impl Process {
                 self.cycles(&cycles, now, symbols, collector);
             }
             Event::Placed { lock, place } => self.order.placed(lock, place),
+            Event::Signalled { lock, held } => self.order.signalled(lock, &held),
             Event::Misuse(misuse) if misuse.what == Wrong::LetGo => {
                 self.let_go(&misuse, now, settings, symbols, collector);
             }

@@ -126,6 +126,10 @@ fn nothing_else_is_exported() {
         "sem_wait",
         "sem_timedwait",
         "sem_clockwait",
+        "sem_init",
+        "sem_destroy",
+        "sem_trywait",
+        "sem_post",
         "pthread_barrier_wait",
         "pthread_join",
         "pthread_timedjoin_np",
@@ -135,7 +139,7 @@ fn nothing_else_is_exported() {
     let scheduling =
         ["pthread_setschedparam", "pthread_setschedprio", "sched_setscheduler", "sched_setparam"];
     // What the locks look for that a program is linked with.
-    let linked = ["poundlock_statistics_3"];
+    let linked = ["poundlock_statistics_3", "poundlock_check_order"];
     // What AddressSanitizer looks for.
     let sanitizer = ["__asan_default_options"];
     let wrappers =

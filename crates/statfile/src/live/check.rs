@@ -144,6 +144,13 @@ impl Live {
         let thread = Serial(head(offset_of!(LogHead, thread)));
         let (event, locks) = match head(offset_of!(LogHead, kind)) {
             layout::LOG_EDGE => self.edge(log, at, thread),
+            layout::LOG_SIGNALLED => match self.edge(log, at, thread) {
+                (Event::Edge(edge), locks) => {
+                    let event = Event::Signalled { lock: edge.from.held.lock, held: edge.guards };
+                    (event, locks.into_iter().take(1).collect())
+                }
+                other => other,
+            },
             layout::LOG_MISUSE => self.misuse(log, at, thread)?,
             kind => self.about_a_lock(at, thread, kind)?,
         };
@@ -272,7 +279,8 @@ impl Live {
         let (holder, readers) = match holder {
             0 => (None, 0),
             readers if readers & READERS != 0 => (None, readers & !READERS),
-            serial => (kind.is_acquired().then_some(Serial(serial)), 0),
+            // Of a condition variable it is another word.
+            serial => ((kind != LockKind::Condition).then_some(Serial(serial)), 0),
         };
         let destroyed = state == layout::DEAD;
         Some(Described {

@@ -45,7 +45,7 @@ pub struct CheckRoom {
 
 impl CheckRoom {
     /// What a checked program gets.
-    pub const DEFAULT: CheckRoom = CheckRoom { edges: 1 << 18, pairs: 1 << 16, log: 1 << 18 };
+    pub const DEFAULT: CheckRoom = CheckRoom { edges: 1 << 18, pairs: 1 << 15, log: 1 << 18 };
 }
 
 impl Options {

@@ -11,6 +11,7 @@ use poundlock_statfile::writer::{CallSite, CheckRoom, Host, LockRef, Manner, Opt
 use poundlock_statfile::{Live, LockKind, Log, Logged, layout};
 
 use crate::common::{Lock, NOWHERE, SMALL, at, files, here, host, now, only_file, recording, start};
+use crate::processes::{child, told};
 
 /// A small file of a process under check.
 pub(crate) const CHECKED: Options =
@@ -290,11 +291,36 @@ fn condition_variables_are_in_the_order_too() {
     take::<Conditions>(mutex.seen(), here());
     recorder.woken_with(condition, mutex.seen(), poundlock_statfile::writer::Ended::Done);
     recorder.wakes(condition, Wake::All, here());
-    let found = edges(&log(directory.path()));
+    let all = log(directory.path());
+    let signals = |log: &[Logged]| -> Vec<Vec<LockId>> {
+        log.iter()
+            .filter_map(|logged| match &logged.event {
+                Event::Signalled { lock, held } => {
+                    assert_eq!(*lock, c);
+                    Some(held.iter().map(|held| held.lock).collect())
+                }
+                _ => None,
+            })
+            .collect()
+    };
+    assert_eq!(signals(&all), [vec![a]]);
+    let found = edges(&all);
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].from.held.lock, found[0].to.held.lock), (c, a));
     assert_eq!(found[0].from.held.mode, Mode::Condition);
     assert!(found[0].guards.is_empty(), "the mutex was taken later");
+    // Another one signals it without that lock: so no waiter needs a thread that has it.
+    std::thread::scope(|scope| {
+        scope.spawn(|| recorder.wakes(condition, Wake::One, here()));
+    });
+    assert_eq!(signals(&log(directory.path())), [vec![]]);
+    recorder.wakes(condition, Wake::All, here());
+    give::<Conditions>(mutex.seen());
+    let another = Lock::default();
+    take::<Conditions>(another.seen(), here());
+    log(directory.path());
+    recorder.wakes(condition, Wake::All, here());
+    assert!(log(directory.path()).is_empty());
 }
 
 #[test]
@@ -618,4 +644,61 @@ fn figures_of_a_checked_process_are_empty() {
     assert_eq!(live.modules(), found.modules);
     assert_eq!((live.exe(), live.modules_count() as usize), (found.exe, found.modules.len()));
     assert_eq!(live.lock_name(), "test-lock");
+}
+
+/// 64 bytes a lock, in all: a million locks of a hundred classes, ten thousand threads one after the other, a
+/// hundred thousand orders. In a process of its own, where threads hand on their records.
+#[test]
+fn a_million_locks_need_64_bytes_each() {
+    use std::os::unix::fs::MetadataExt;
+    const LOCKS: usize = 1_000_000;
+    const CLASSES: usize = 100;
+    const THREADS: usize = 10_000;
+    const EDGES: usize = 100_000;
+    let Some(directory) = told() else {
+        let directory = tempfile::tempdir().expect("a directory");
+        let name = "checking::a_million_locks_need_64_bytes_each";
+        let ended = child(name, directory.path()).status().expect("it starts");
+        assert!(ended.success());
+        let file = only_file(directory.path());
+        let bytes = std::fs::metadata(&file).expect("it is there").blocks() * 512;
+        println!("{bytes} bytes, {} a lock", bytes as f64 / LOCKS as f64);
+        assert!(bytes <= 64 * LOCKS as u64, "{bytes} bytes");
+        let live = Live::open(&file).expect("a good file");
+        assert_eq!(live.unseen(), poundlock_statfile::Unseen::default());
+        let all = events(&file);
+        assert!(edges(&all).len() >= EDGES, "{}", edges(&all).len());
+        let threads: HashSet<_> = edges(&all).iter().map(|edge| edge.thread).collect();
+        assert!(threads.len() > 9_000, "{} threads", threads.len());
+        return;
+    };
+    host!(Million);
+    let recorder =
+        start::<Million>(&directory, Options { check: Some(CheckRoom::DEFAULT), ..Options::DEFAULT });
+    let words: Vec<AtomicU32> = (0..LOCKS).map(|_| AtomicU32::new(0)).collect();
+    let lock = |index: usize| at(&words[index], (1 << 32) + 40 * index);
+    for index in 0..LOCKS {
+        // A place of its own for each class.
+        recorder.created(lock(index), CallSite { pc: 0x1000 + index % CLASSES, sp: 0 });
+        take::<Million>(lock(index), NOWHERE);
+        give::<Million>(lock(index));
+    }
+    // Locks of two classes, as many as are evidence of each order.
+    let mut orders = (0..CLASSES)
+        .flat_map(|from| (from + 1..CLASSES).map(move |to| (from, to)))
+        .flat_map(|order| std::iter::repeat_n(order, layout::EVIDENCE as usize).enumerate())
+        .take(EDGES);
+    for _ in 0..THREADS {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for (n, (from, to)) in orders.by_ref().take(EDGES / THREADS) {
+                    let (from, to) = (from + CLASSES * n, to + CLASSES * (n + 7 * (from + to)));
+                    take::<Million>(lock(from), NOWHERE);
+                    take::<Million>(lock(to), NOWHERE);
+                    give::<Million>(lock(to));
+                    give::<Million>(lock(from));
+                }
+            });
+        });
+    }
 }

@@ -23,10 +23,11 @@ use crate::common::{
 
 const DIRECTORY: &str = "POUNDLOCK_TEST_DIRECTORY";
 
-/// This binary, at the test `name` only, told to use `directory`.
-fn child(name: &str, directory: &Path) -> Command {
+/// This binary, at the test `name` of this file only, or of another if it names that, told to use `directory`.
+pub(crate) fn child(name: &str, directory: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a name"));
-    command.args(["--exact", "--nocapture", "--test-threads=1"]).arg(format!("processes::{name}"));
+    let name = if name.contains("::") { name.to_owned() } else { format!("processes::{name}") };
+    command.args(["--exact", "--nocapture", "--test-threads=1"]).arg(name);
     command.env(DIRECTORY, directory).stdout(Stdio::piped());
     let limit_time = || {
         // SAFETY: always succeeds. A child that hangs is ended by the signal; the alarm lasts through `exec`.
@@ -39,7 +40,7 @@ fn child(name: &str, directory: &Path) -> Command {
 }
 
 /// The directory, in such a child.
-fn told() -> Option<std::path::PathBuf> {
+pub(crate) fn told() -> Option<std::path::PathBuf> {
     std::env::var_os(DIRECTORY).map(Into::into)
 }
 

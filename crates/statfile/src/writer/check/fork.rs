@@ -58,21 +58,10 @@ struct Copy {
 
 impl Copy {
     const fn none() -> Copy {
-        const fn free() -> Held {
-            Held {
-                word: AtomicU32::new(0),
-                how: AtomicU32::new(0),
-                stack: AtomicU32::new(0),
-                class: AtomicU32::new(0),
-                address: AtomicU64::new(0),
-                sequence: AtomicU32::new(0),
-                watch: AtomicU32::new(0),
-            }
-        }
         Copy {
             record: AtomicPtr::new(core::ptr::null_mut()),
             len: AtomicU32::new(0),
-            held: [const { free() }; SHORT_LIST],
+            held: [const { Held::new() }; SHORT_LIST],
         }
     }
 }

@@ -18,8 +18,8 @@ use super::log;
 use crate::LockKind;
 use crate::check::ClassKey;
 use crate::layout::{
-    self, CheckSlot, DEAD, IN_EDGE, INDEX_MASK, LIVE, Record, meta, meta_generation, meta_kind, meta_state,
-    word_of,
+    self, CheckSlot, DEAD, FLAGS, IN_EDGE, INDEX_MASK, LIVE, Record, meta, meta_generation, meta_kind,
+    meta_state, word_of,
 };
 
 /// A lock whose slot is its own.
@@ -30,6 +30,16 @@ pub(in crate::writer) struct Known {
 }
 
 impl Known {
+    /// Whether it is a semaphore that is used as a lock.
+    pub(in crate::writer) fn is_semaphore_lock(self) -> bool {
+        self.slot.meta.load(Relaxed) & layout::IS_LOCK != 0
+    }
+
+    /// What it is.
+    pub(in crate::writer) fn kind(self) -> LockKind {
+        LockKind::from_byte(meta_kind(self.slot.meta.load(Relaxed)))
+    }
+
     /// Its class: see [`ClassKey`].
     #[inline(always)]
     pub(in crate::writer) fn class(self) -> u32 {
@@ -47,7 +57,7 @@ pub(in crate::writer) fn find(map: Map, lock: LockRef<'_>) -> Option<Known> {
     let slot = map.check_lock(word & INDEX_MASK)?;
     let live = meta(LIVE, lock.kind as u8, word >> layout::INDEX_BITS);
     let is_its_own =
-        slot.meta.load(Acquire) & !IN_EDGE == live && slot.address.load(Relaxed) == lock.address as u64;
+        slot.meta.load(Acquire) & !FLAGS == live && slot.address.load(Relaxed) == lock.address as u64;
     is_its_own.then_some(Known { word, slot })
 }
 
@@ -156,17 +166,30 @@ pub(in crate::writer) fn object(address: u64, kind: u8) -> u64 {
 /// Notes that the lock is part of an edge in the log, so that its end will be too. The moment at which it was
 /// made; 0 if it is no more.
 pub(in crate::writer) fn in_edge(known: Known) -> u32 {
+    let made = known.slot.made.load(Relaxed);
+    flag(known, IN_EDGE).map_or(0, |_| made)
+}
+
+/// Takes one of [`FLAGS`] back.
+pub(in crate::writer) fn unflag(known: Known, flag: u64) {
+    let _ = known.slot.meta.fetch_update(AcqRel, Acquire, |old| {
+        let same = meta_state(old) == LIVE && word_of(known.word & INDEX_MASK, old) == known.word;
+        same.then_some(old & !flag)
+    });
+}
+
+/// Sets one of [`FLAGS`]. What was set before; `None` if the lock is no more.
+pub(in crate::writer) fn flag(known: Known, flag: u64) -> Option<u64> {
     let mut old = known.slot.meta.load(Acquire);
     loop {
         if meta_state(old) != LIVE || word_of(known.word & INDEX_MASK, old) != known.word {
-            return 0;
+            return None;
         }
-        let made = known.slot.made.load(Relaxed);
-        if old & IN_EDGE != 0 {
-            return made;
+        if old & flag != 0 {
+            return Some(old & FLAGS);
         }
-        match known.slot.meta.compare_exchange(old, old | IN_EDGE, AcqRel, Acquire) {
-            Ok(_) => return made,
+        match known.slot.meta.compare_exchange(old, old | flag, AcqRel, Acquire) {
+            Ok(_) => return Some(old & FLAGS),
             Err(now) => old = now,
         }
     }
@@ -277,7 +300,7 @@ pub(in crate::writer) fn carry_over(from: Map, to: Map) {
             size_of::<CheckSlot>(),
         );
         let Some(slot) = taken.and_then(|index| to.check_lock(index)) else { break };
-        let state = source.meta.load(Acquire) & !IN_EDGE;
+        let state = source.meta.load(Acquire) & (!FLAGS | layout::IS_LOCK);
         slot.address.store(source.address.load(Relaxed), Relaxed);
         slot.stack.store(source.stack.load(Relaxed), Relaxed);
         let holder = source.holder.load(Relaxed);

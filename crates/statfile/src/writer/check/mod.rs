@@ -18,7 +18,7 @@ mod signals;
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::compiler_fence;
+use core::sync::atomic::{AtomicU32, compiler_fence};
 
 pub(super) use fork::{Fork, carry_over, inherit, this_thread};
 use held::New;
@@ -524,6 +524,9 @@ impl<H: Host> Recorder<H> {
                 orders::waits(map, record, &end, with.word, Some(&again));
             }
         }
+        if known.is_semaphore_lock() {
+            asks(&stay, lock.kind, &End { mode: Mode::Exclusive, ..end });
+        }
         if record.wait_began.load(Relaxed) != 0 {
             record.nested.store(record.nested.load(Relaxed) + 1, Relaxed);
             return;
@@ -534,7 +537,7 @@ impl<H: Host> Recorder<H> {
         now_and_then(map, now);
     }
 
-    pub(super) fn checked_unblocked(&'static self, _how: Ended) {
+    pub(super) fn checked_unblocked(&'static self, how: Ended) {
         let Some(stay) = self.stay() else { return };
         let record = stay.record;
         let nested = record.nested.load(Relaxed);
@@ -542,7 +545,64 @@ impl<H: Host> Recorder<H> {
             record.nested.store(nested - 1, Relaxed);
             return;
         }
+        let waited = locks::by_word(stay.map, (record.wait_tag.load(Relaxed) >> 32) as u32)
+            .filter(|known| how == Ended::Done && known.is_semaphore_lock());
+        let shown = record.wait_began.load(Relaxed) != 0;
         end_shown(stay.map, record);
+        if let Some(known) = waited.filter(|_| shown) {
+            let stack = record.checked().wait_stack.load(Relaxed);
+            self.has_semaphore(&stay, &End { known, mode: Mode::Exclusive, stack }, Manner::LOCK);
+        }
+    }
+
+    fn has_semaphore(&'static self, stay: &Stay<H>, end: &End, manner: Manner) {
+        let word = AtomicU32::new(end.known.word);
+        let address = end.known.slot.address.load(Relaxed) as usize;
+        let lock = LockRef { word: &word, address, kind: LockKind::Semaphore, writers: None };
+        if !self.holds_already(stay, end, Manner { allows: true, ..manner }) {
+            self.takes(stay, lock, end, manner.tries, CallSite::at(0));
+        }
+    }
+
+    /// A semaphore is initialised that one thread at a time may have, by a call from `site`. Only under check.
+    #[cold]
+    pub fn semaphore_created(&'static self, lock: LockRef<'_>, site: CallSite) {
+        self.checked_created(lock, site);
+        if let Some(stay) = self.stay()
+            && let Some(known) = locks::find(stay.map, lock)
+        {
+            locks::flag(known, layout::IS_LOCK);
+        }
+    }
+
+    /// The calling thread has got a semaphore without waiting. Only under check.
+    #[cold]
+    pub fn semaphore_taken(&'static self, lock: LockRef<'_>, site: CallSite, manner: Manner) {
+        let Some(stay) = self.stay() else { return };
+        let known = locks::find(stay.map, lock).filter(|known| known.is_semaphore_lock());
+        let Some(known) = known else { return };
+        let end = End { known, mode: Mode::Exclusive, stack: self.stack(&stay, site) };
+        if !manner.tries {
+            asks(&stay, lock.kind, &end);
+        }
+        self.has_semaphore(&stay, &end, manner);
+    }
+
+    /// The calling thread is about to post a semaphore. One that is posted by a thread that does not have it is
+    /// no lock. Only under check.
+    #[cold]
+    pub fn semaphore_posted(&'static self, lock: LockRef<'_>, site: CallSite) {
+        let Some(stay) = self.stay() else { return };
+        let Some(known) = locks::find(stay.map, lock).filter(|known| known.is_semaphore_lock()) else {
+            return;
+        };
+        if held::find(stay.map, stay.record, known.word).is_some() {
+            drop(stay);
+            self.checked_released(lock, site);
+        } else {
+            locks::unflag(known, layout::IS_LOCK);
+            known.slot.holder.store(0, Relaxed);
+        }
     }
 
     /// The calling thread waits for the end of that one, by a call from `site`: as [`Recorder::blocks`].
@@ -559,16 +619,13 @@ impl<H: Host> Recorder<H> {
         misuse::wakes(condition.address);
         let lone = self.finds_lone_signals();
         let Some(stay) = self.stay() else { return };
-        if stay.record.checked().held_count.load(Relaxed) == 0 && !lone {
-            return;
-        }
         let Some(known) = self.known(&stay, condition) else { return };
         let mutex = known.slot.holder.load(Relaxed);
         if lone {
             self.lone_signal(&stay, known, mutex, site);
         }
         // Before the first wait it is not known which lock is its mutex.
-        if mutex != 0 {
+        if mutex != 0 || stay.record.checked().held_count.load(Relaxed) == 0 {
             let end = End { known, mode: Mode::Condition, stack: self.stack(&stay, site) };
             orders::wakes(stay.map, stay.record, &end, mutex);
         }
@@ -584,9 +641,16 @@ impl<H: Host> Recorder<H> {
 
     /// The program says where the lock stands in the order of its class.
     #[cold]
-    pub fn placed(&'static self, lock: LockRef<'_>, place: u64) {
+    ///
+    /// The lock is the one at this address; or, if none is known there, this one.
+    pub fn placed(&'static self, address: usize, otherwise: LockRef<'_>, place: u64) {
         let Some(stay) = self.stay().filter(|_| self.checks()) else { return };
-        let Some(known) = self.known(&stay, lock.group()) else { return };
+        let writers = |known: &Known| orders::has_readers(known.kind());
+        let known = locks::at_address(stay.map, address as u64)
+            .next()
+            .or_else(|| locks::at_address(stay.map, (address + LockKind::WRITERS) as u64).find(writers))
+            .or_else(|| self.known(&stay, otherwise));
+        let Some(known) = known else { return };
         let _errno = sys::Errno::keep();
         locks::in_edge(known);
         let meta = known.slot.meta.load(Relaxed);

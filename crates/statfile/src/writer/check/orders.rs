@@ -16,7 +16,7 @@ use super::log;
 use crate::LockKind;
 use crate::check::{ClassKey, Mode};
 use crate::layout::{
-    self, EdgeSlot, GUARDS, Held, LogEnd, Lost, PairSlot, READERS, Record, WINDOW, meta_kind,
+    self, EdgeSlot, GUARDS, Held, LogEdge, LogEnd, Lost, PairSlot, READERS, Record, WINDOW, meta_kind,
 };
 
 /// A lock that is asked for, or was held before: an end of an edge.
@@ -311,14 +311,7 @@ fn edge(map: Map, record: &'static Record, from: &End, to: &End, key: u64, guard
         let event = event.edge();
         let kinds = [fill(&event.from, from, from_class, made[0]), fill(&event.to, to, to_class, made[1])];
         event.kinds.store(u32::from(kinds[0]) | u32::from(kinds[1]) << 8, Relaxed);
-        let how = [from.mode as u8, to.mode as u8, guards.len as u8, u8::from(guards.more)];
-        event.how.store(u32::from_le_bytes(how), Relaxed);
-        let mut modes = 0;
-        for (n, (place, guard)) in event.guards.iter().zip(&guards.kept).enumerate() {
-            place.store(guard.word, Relaxed);
-            modes |= guard.mode << (4 * n);
-        }
-        event.guard_modes.store(modes, Relaxed);
+        guards.store(event, [from.mode as u8, to.mode as u8]);
     });
 }
 
@@ -353,6 +346,18 @@ struct Guard {
 }
 
 impl Guards {
+    /// Into an event, with how the locks at its ends are held.
+    fn store(&self, event: &LogEdge, modes: [u8; 2]) {
+        let how = [modes[0], modes[1], self.len as u8, u8::from(self.more)];
+        event.how.store(u32::from_le_bytes(how), Relaxed);
+        let mut modes = 0;
+        for (n, (place, guard)) in event.guards.iter().zip(&self.kept).enumerate() {
+            place.store(guard.word, Relaxed);
+            modes |= guard.mode << (4 * n);
+        }
+        event.guard_modes.store(modes, Relaxed);
+    }
+
     /// What is on the list but for these two locks; `before` a hold of that number began.
     fn of(map: Map, record: &'static Record, from: u32, to: u32, before: Option<u32>) -> Guards {
         let mut guards = Guards { kept: [Guard::default(); GUARDS], len: 0, more: false, classes: 0, all: 0 };
@@ -431,8 +436,33 @@ impl Guards {
 
 /// The thread wakes those who wait for a condition variable with the mutex of this word, and holds other locks:
 /// who holds one of those while it waits to be woken, waits for this thread, which had to take it first.
+///
+/// That is so only if no other thread may wake them without that lock; so the log also gets what sets of locks
+/// were held at a signal.
 pub(in crate::writer) fn wakes(map: Map, record: &'static Record, condition: &End, mutex: u32) {
+    let flags = condition.known.slot.meta.load(Relaxed);
+    if flags & layout::SIGNALLED_FREELY != 0 {
+        return;
+    }
+    let all = Guards::of(map, record, mutex, condition.known.word, None);
+    if all.len == 0 {
+        let before = locks::flag(condition.known, layout::SIGNALLED_FREELY);
+        if before.is_some_and(|before| before & layout::SIGNALLED_HOLDING != 0) {
+            signalled(map, record, condition, &all);
+        }
+        return;
+    }
     let serial = record.checked().serial.load(Relaxed);
+    let key = of_edge(condition.known.word, 0, 0, all.all);
+    if !is_known(map, key, serial) {
+        let _errno = sys::Errno::keep();
+        let slot = map.edges(key).and_then(|window| claim(map, window, key, [condition.known.word; 2]));
+        locks::flag(condition.known, layout::SIGNALLED_HOLDING);
+        // Without room for the set in the table, it is said again.
+        if slot.is_none_or(|(slot, first)| note(&slot.threads, serial) && first) && !all.more {
+            signalled(map, record, condition, &all);
+        }
+    }
     for held in held::list(map, record) {
         let word = held.word.load(Relaxed);
         if word == 0 || word == mutex {
@@ -450,6 +480,17 @@ pub(in crate::writer) fn wakes(map: Map, record: &'static Record, condition: &En
             edge(map, record, condition, &to, key, &guards);
         }
     }
+}
+
+#[cold]
+fn signalled(map: Map, record: &'static Record, condition: &End, held: &Guards) {
+    let made = locks::in_edge(condition.known);
+    log::append(map, record, layout::LOG_SIGNALLED, |event| {
+        let event = event.edge();
+        let kind = fill(&event.from, condition, condition.known.class(), made);
+        event.kinds.store(kind.into(), Relaxed);
+        held.store(event, [condition.mode as u8, 0]);
+    });
 }
 
 /// The thread, which holds nothing, writes under a readers-writer lock.
