@@ -207,7 +207,10 @@ impl Process {
                 self.cycles(&cycles, now, symbols, collector);
             }
             Event::Placed { lock, place } => self.order.placed(lock, place),
-            Event::Signalled { lock, held } => self.order.signalled(lock, &held),
+            Event::Signalled { lock, held } => {
+                self.order.signalled(lock, &held);
+                self.signalled(lock, &held);
+            }
             Event::Misuse(misuse) if misuse.what == Wrong::LetGo => {
                 self.let_go(&misuse, now, settings, symbols, collector);
             }
