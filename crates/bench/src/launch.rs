@@ -175,15 +175,9 @@ fn counted(lock: &str, directory: &Path, answer: &Answer) -> Result<()> {
     Ok(())
 }
 
-<<<<<<< HEAD
 /// Makes sure that the process was under check.
 fn checked(lock: &str, directory: &Path) -> Result<()> {
     let mut looked_at = false;
-=======
-/// Makes sure that the process was under check, and that an order of its locks was seen.
-fn checked(lock: &str, directory: &Path) -> Result<()> {
-    let mut seen = 0;
->>>>>>> check
     for entry in fs::read_dir(directory).map_err(Error::system("cannot look for a log"))? {
         let path = entry.map_err(Error::system("cannot look for a log"))?.path();
         let live = poundlock_statfile::Live::open(&path)
@@ -193,14 +187,7 @@ fn checked(lock: &str, directory: &Path) -> Result<()> {
         }
         looked_at |= live.is_checked();
     }
-<<<<<<< HEAD
     if looked_at { Ok(()) } else { Err(Error::worker(lock, "it was not checked")) }
-=======
-    if seen == 0 {
-        return Err(Error::worker(lock, "the check has seen nothing"));
-    }
-    Ok(())
->>>>>>> check
 }
 
 fn ask(command: &mut Command, contender: &str, request: &Request, limit: Duration) -> Result<Answer> {
