@@ -43,8 +43,7 @@ fn run(
     for file in std::fs::read_dir(&left).expect("the directory is there") {
         let live = Live::open(&file.expect("it can be read").path()).expect("what the program left");
         files += 1;
-        let mut log = Log::default();
-        log.skip_torn = true;
+        let mut log = Log::of_dead_process();
         live.events(&mut log, &mut |logged| {
             if let Event::Misuse(misuse) = logged.event {
                 found.push(misuse);

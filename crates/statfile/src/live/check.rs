@@ -29,6 +29,14 @@ pub struct Log {
     stacks: HashMap<u32, Arc<[u64]>>,
 }
 
+impl Log {
+    /// As `default`, of a process that does not go on: what is not whole will not be.
+    #[must_use]
+    pub fn of_dead_process() -> Log {
+        Log { skip_torn: true, ..Log::default() }
+    }
+}
+
 /// An event, with what is known of its locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Logged {
