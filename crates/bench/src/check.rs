@@ -37,9 +37,9 @@ const SLICES: u32 = 100;
 /// Locks that nobody contends for: what they are, their names to the worker, and whether another one is held.
 const ALONE: [(&str, &str, Operation); 4] = [
     ("mutex", "library:mutex", Operation::LockUnlock),
-    ("nested mutex", "library:mutex", Operation::Nested),
+    ("nested mutex", "library:mutex", Operation::Holding),
     ("spinlock", "library:spin", Operation::LockUnlock),
-    ("nested spinlock", "library:spin", Operation::Nested),
+    ("nested spinlock", "library:spin", Operation::Holding),
 ];
 
 /// What a lock and an unlock may cost more than under `run` while another lock is held, in nanoseconds.
@@ -142,7 +142,7 @@ impl Preset for Options {
         for (what, _, operation) in ALONE {
             let ns = |who: &str| median(find("alone", who, what).and_then(|row| row.get("ns")), 2) + " ns";
             let adds = find("alone", "check", what).and_then(|row| row.get("adds"));
-            let target = if operation == Operation::Nested { ADDS.to_string() } else { String::new() };
+            let target = if operation == Operation::Holding { ADDS.to_string() } else { String::new() };
             alone.rows.push(vec![
                 words(what).to_owned(),
                 ns("run"),

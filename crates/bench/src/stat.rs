@@ -1,4 +1,4 @@
-//! What `poundlock stat` costs, and `poundlock check` a lock: the program that it measures, and whoever waits for the report.
+//! What `poundlock stat` costs: the program that it measures, and whoever waits for the report.
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
@@ -63,7 +63,6 @@ fn words(what: &str) -> &str {
     match what {
         "mutex" => "lock + unlock of our mutex",
         "spinlock" => "lock + unlock of our spinlock",
-        "checked" => "lock + unlock with another lock held, under check",
         "logtally" => "logtally, 8 threads",
         "sysbench-threads" => "sysbench threads",
         "locks" => "100,000 locks at random, 4 threads",
@@ -94,12 +93,6 @@ impl Preset for Options {
                 plan.alone("alone", process, true, self.seconds, SLICES, vec![(way, timed, labels)]);
             }
         }
-        for (way, check) in [("run", false), ("check", true)] {
-            let process = Process { ours: Some(DEFAULT), check, ..Process::plain(DEFAULT) };
-            let timed = ("library:mutex".to_owned(), Operation::Holding);
-            let labels = vec![("what", "checked".into())];
-            plan.alone("alone", process, true, self.seconds, SLICES, vec![(way, timed, labels)]);
-        }
         let (ready, absent) = programs::counted()?;
         plan.absent = absent;
         for program in ready {
@@ -121,8 +114,7 @@ impl Preset for Options {
         }
         let with = |way: &'static str| vec![("way", way.into())];
         let stat = |labels: &Labels| labels.contains(&("way", "stat".into()));
-        let added = |labels: &Labels| !labels.contains(&("way", "run".into()));
-        plan.of("alone", "adds", "ns", with("run")).how(|with, without| with - without).only(added);
+        plan.of("alone", "adds", "ns", with("run")).how(|with, without| with - without).only(stat);
         plan.of("programs", "speed", "ms", with("bare")).how(|own, bare| bare / own).only(stat);
         plan.of("programs", "slower", "ms", with("bare")).only(stat);
         Ok(())
@@ -153,12 +145,13 @@ impl Preset for Options {
         let mut cost = Table::new("The measured program", 1, &headings);
         let pairs = [("alone", "run", "ns", 2), ("programs", "bare", "ms", 0)];
         for (section, bare, unit, decimals) in pairs {
-            for row in rows.of(section).filter(|row| row.who != bare) {
+            for row in rows.of(section).filter(|row| row.who == "stat") {
                 let what = row.label("what");
                 let without =
                     rows.find(section, bare, &[("what", what.clone())]).and_then(|row| row.get(unit));
                 let what = what.as_str().unwrap_or_default();
-                let (figure, limit) = if section == "alone" { ("adds", added(row.who)) } else { limit(what) };
+                let (figure, limit) =
+                    if section == "alone" { ("adds", Limit::AtMost(10.0)) } else { limit(what) };
                 let in_words = match figure {
                     "adds" => "ns more",
                     "slower" => "times the time",
@@ -200,11 +193,10 @@ impl Preset for Options {
             Target::new(figure, limit, unit, [("stat", value)])
         };
         let mut targets = Vec::new();
-        for row in rows.of("alone").filter(|row| row.who != "run") {
+        for row in rows.of("alone").filter(|row| row.who == "stat") {
             let what = row.label("what");
             let figure = format!("added to {}", words(what.as_str().unwrap_or_default()));
-            let value = [(row.who, row.get("adds"))];
-            targets.push(Target::new(figure, added(row.who), "ns", value));
+            targets.push(target(figure, Limit::AtMost(10.0), "ns", row.get("adds")));
         }
         for row in rows.of("programs").filter(|row| row.who == "stat") {
             let what = row.label("what");
@@ -220,11 +212,6 @@ impl Preset for Options {
         }
         targets
     }
-}
-
-/// What may be added to a lock and its unlock, in ns.
-fn added(way: &str) -> Limit {
-    Limit::AtMost(if way == "check" { 60.0 } else { 10.0 })
 }
 
 /// How long a report may take.
@@ -310,6 +297,6 @@ mod tests {
         );
         let rows: Vec<usize> = figures.report.tables.iter().map(|table| table.rows.len()).collect();
         // With what is not installed.
-        assert_eq!(rows, [ALONE.len() + 1 + 4, 2 * REPORTS.len()]);
+        assert_eq!(rows, [ALONE.len() + 4, 2 * REPORTS.len()]);
     }
 }

@@ -40,8 +40,6 @@ use crate::{affinity, clock};
 pub(crate) enum Operation {
     /// Lock and unlock; of a readers-writer lock, as a writer.
     LockUnlock,
-    /// The same with another lock held meanwhile, which is taken inside of none.
-    Nested,
     /// The same as a reader.
     Read,
     /// Lock and unlock of a lock in which a thread has slept before: it may do less as long as none has.
@@ -216,7 +214,7 @@ fn timed(
         _ => {}
     }
     match what {
-        Operation::LockUnlock | Operation::Nested | Operation::Slept | Operation::Again | Operation::Read => {
+        Operation::LockUnlock | Operation::Slept | Operation::Again | Operation::Read => {
             Ok(timer_of(move |(): &mut ()| lock(), move |()| unlock()))
         }
         Operation::Trylock => Ok(timer_of(move |(): &mut ()| trylock(), move |()| unlock())),
@@ -395,10 +393,6 @@ fn kind(name: &str) -> Result<Kind> {
 }
 
 fn pthread(symbols: Symbols, what: Operation) -> Result<Timer> {
-    if what == Operation::Nested {
-        // SAFETY: the lock lives as long as the process, and this thread does.
-        succeed(unsafe { (symbols.lock)(symbols.make()?) }, "locking failed")?;
-    }
     let address = symbols.make()? as usize;
     // SAFETY: the lock lives as long as the process; whoever is timed unlocks what it locked.
     let call = move |function: Call| unsafe { function(address as *mut c_void) };

@@ -302,10 +302,9 @@ fn deadlocks_of_every_size_and_sort_are_told() {
         assert_eq!(checked.status, Some(DEADLOCKED), "{sort} {threads}: {}", checked.report);
         let finding = checked.only("deadlock");
         let at = |mark: &str| {
-            let line = RINGS.lines().position(|line| line.contains(mark)).expect("marked");
-            let mut lines = RINGS.lines().zip(1..).filter(|(line, _)| line.contains(mark));
-            let line =
-                if sort == "writers" { lines.next_back() } else { lines.next() }.map_or(line, |(_, at)| at);
+            // Mutexes come before readers-writer locks.
+            let mut lines = RINGS.lines().zip(1..).filter(|(line, _)| line.contains(mark)).map(|(_, at)| at);
+            let line = if sort == "writers" { lines.last() } else { lines.next() }.expect("marked");
             format!("program.c:{line})")
         };
         for mark in ["/* HELD */", "/* WANTED */"] {

@@ -38,7 +38,7 @@ pub(crate) struct Launch {
     known: &'static [Known],
 }
 
-/// A finding of `check` that was looked into, and is true of a program: docs/CASES.md has it.
+/// A finding of `check` that was looked into, and is true of a program: docs/CHECKING.md has it.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) kind: &'static str,
