@@ -287,7 +287,9 @@ mod tests {
             for rule in &rules {
                 only(rule, &["id", "shortDescription", "fullDescription", "help", "defaultConfiguration"]);
                 text(&rule["id"]);
-                [&rule["shortDescription"], &rule["fullDescription"], &rule["help"]].map(message);
+                for what in ["shortDescription", "fullDescription", "help"] {
+                    message(&rule[what]);
+                }
             }
             for invocation in list(&run["invocations"]) {
                 only(&invocation, &["commandLine", "executionSuccessful", "toolExecutionNotifications"]);

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{LIMIT, build, list, parsed, poundlock, run_limited, scratch, stderr, stdout};
+use crate::support::{LIMIT, build, list, parsed, poundlock, run_limited, scratch, stderr};
 
 /// A program of `examples/check`, compiled as its first lines say.
 pub(crate) struct Example {
@@ -26,7 +26,6 @@ pub(crate) struct Example {
 /// What a run under `check` came to.
 pub(crate) struct Checked {
     pub(crate) status: Option<i32>,
-    pub(crate) stdout: String,
     pub(crate) report: String,
     pub(crate) json: Value,
 }
@@ -80,12 +79,7 @@ pub(crate) fn checked(cmd: &mut Command, options: &[&str], line: &[&OsStr]) -> C
     let json = scratch().join("check.json");
     cmd.env("COLUMNS", "1000").arg("check").args(options).arg("--json").arg(&json).arg("--").args(line);
     let output = run_limited(cmd, LIMIT);
-    Checked {
-        status: output.status.code(),
-        stdout: stdout(&output),
-        report: stderr(&output),
-        json: parsed(&json),
-    }
+    Checked { status: output.status.code(), report: stderr(&output), json: parsed(&json) }
 }
 
 impl Checked {
