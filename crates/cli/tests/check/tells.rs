@@ -83,7 +83,6 @@ fn json_has_all_that_there_is_to_know() {
         if order {
             assert_eq!(stacks.len(), 4, "both acquisitions of each edge: {finding:#}");
             assert_eq!(list(finding, "threads").len(), 2, "{finding:#}");
-        } else {
         }
     }
 }
