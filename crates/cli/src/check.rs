@@ -48,10 +48,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// What to run, what to look for, and how to tell.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to look for: names with commas between them, `all`, and `-NAME` to leave one out; a list that begins
-    /// with `-NAME` leaves it out of what is looked for otherwise [default: all but lone-signal and nesting;
-    /// blocking and held-long with --held-over]
-    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true, help = kinds::help())]
     kind: Option<String>,
     /// Tell of locks that are held for longer, and across which call
     #[arg(long, value_name = "MS", value_parser = milliseconds)]

@@ -13,7 +13,6 @@ use crate::support::{LIMIT, SIM, ending, expect_status, poundlock, poundlock_bar
 use serde_json::Value;
 
 /// A way to measure something in no time.
-const FLOOR: [&str; 6] = ["bench", "floor", "--slices", "1", "--seconds", "0.0005"];
 const HANDOVER: [&str; 10] =
     ["bench", "handover", "--locks", "glibc", "--threads", "1", "--seconds", "0.01", "--rounds", "1"];
 
@@ -47,8 +46,8 @@ fn a_command_whose_output_nobody_reads_ends_without_a_word() {
         &["sim", "list"],
         &["torture", "--seconds", "0.1"],
         &["stat", "--json", "-", "--", "true"],
-        &FLOOR,
-        &[&FLOOR[..], &["--json", "-"]].concat(),
+        &HANDOVER,
+        &[&HANDOVER[..], &["--json", "-"]].concat(),
     ];
     for arguments in commands {
         // As from a shell.
@@ -76,7 +75,7 @@ fn a_command_whose_output_nobody_reads_ends_without_a_word() {
 fn figures_are_for_the_file_even_if_nobody_reads_the_table() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("figures.json");
-    for arguments in [&FLOOR[..], &HANDOVER, &SIM] {
+    for arguments in [&HANDOVER[..], &SIM] {
         let mut command = poundlock_bare();
         command.args(arguments).arg("--json").arg(&file);
         let (status, errors) = unread(&mut command, directory.path());
@@ -93,8 +92,7 @@ fn a_dash_is_standard_output_and_takes_the_place_of_the_table() {
     let sembench =
         ["bench", "sembench", "-t", "3", "-o", "2", "-r", "0.01", "--rounds", "1", "--no-sleepers"];
     let commands = [
-        &FLOOR[..],
-        &HANDOVER,
+        &HANDOVER[..],
         &["bench", "start-up", "--rounds", "1"],
         &["bench", "programs", "--rounds", "1"],
         &sembench,

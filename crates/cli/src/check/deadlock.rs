@@ -91,7 +91,9 @@ impl Waits {
         let mut seen: Vec<Deadlock> = cycles(&edges(&parties))
             .into_iter()
             .map(|cycle| cycle.into_iter().map(|n| parties[n].clone()).collect::<Vec<_>>())
-            .filter(|cycle| cycle.iter().all(|party| stands(feed, party)))
+            .filter(|cycle| {
+                cycle.iter().all(|party| !gives_up(party, state(party.tid)) && stands(feed, party))
+            })
             .map(|parties| Deadlock { parties, everyone: false })
             .collect();
         if seen.is_empty()
@@ -170,6 +172,17 @@ fn joined(seen: Seen) -> Option<u32> {
             u32::try_from(value).ok()
         }
         _ => None,
+    }
+}
+
+/// Whether it waits for a lock of the C library's no longer than it said. Such a wait is for a word of the lock;
+/// ours wait elsewhere, and with a limit even where they will never give up.
+fn gives_up(party: &Party, seen: Seen) -> bool {
+    match seen {
+        Seen::Call(number, [word, operation, _, limit]) if calls::waits_for_futex(number, operation) => {
+            limit != 0 && (party.wait.address.saturating_sub(4)..party.wait.address + 56).contains(&word)
+        }
+        _ => false,
     }
 }
 
@@ -331,6 +344,16 @@ mod tests {
         let mut woken = party(1, LockKind::Condition, 8, &[(9, ALONE)]);
         woken.relocks = Some(7);
         assert_eq!(found(&[woken, party(2, MUTEX, 9, &[(7, ALONE)])]), [[0, 1]]);
+    }
+
+    #[test]
+    fn a_wait_with_a_limit_is_given_up() {
+        let asleep =
+            |word: u64, limit: u64| Seen::Call(libc::SYS_futex, [word, libc::FUTEX_WAIT as u64, 2, limit]);
+        let waiter = party(1, MUTEX, 0x1000, &[]);
+        assert!(gives_up(&waiter, asleep(0x1000, 0x2000)));
+        assert!(!gives_up(&waiter, asleep(0x1000, 0)) && !gives_up(&waiter, asleep(0x9000, 0x2000)));
+        assert!(!gives_up(&waiter, Seen::Ready));
     }
 
     #[test]

@@ -306,6 +306,16 @@ pub(crate) fn kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
     Kind::all().map(|kind| (kind.name(), kind.brief()))
 }
 
+/// What `--kind` is for.
+pub(super) fn help() -> String {
+    let names: Vec<&str> = Kind::all().map(Kind::name).collect();
+    format!(
+        "What to look for, with commas between: `all`, `-NAME` to leave one out, or any of {} [default: all but \
+         lone-signal and nesting; blocking and held-long with --held-over]",
+        names.join(", ")
+    )
+}
+
 /// The kinds that are looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted(Vec<Kind>);
@@ -372,7 +382,7 @@ fn unknown(name: &str) -> Failure {
     let names = names.join(", ");
     Failure::new(
         status::USAGE,
-        format_args!("unknown kind '{name}': choose from all, {names}; -NAME leaves one out"),
+        format_args!("--kind: unknown kind '{name}': choose from all, {names}; -NAME leaves one out"),
     )
 }
 

@@ -43,11 +43,13 @@ fn finds(name: &str, options: &[&str]) {
     let example = Example::compile(name);
     let kind = kind_of(name);
     let checked = example.check(options);
-    // The lines that lead to a deadlock may be seen to be in the wrong order before it is there.
+    // The lines that lead to a deadlock may be seen to be in the wrong order before it is there, and a thread that
+    // takes what it holds waits for itself then.
     let findings: Vec<_> = checked
         .findings()
         .iter()
         .filter(|finding| kind != "deadlock" || finding["kind"] != "order")
+        .filter(|finding| kind != "relock" || finding["kind"] != "deadlock")
         .collect();
     let kinds: Vec<_> = findings.iter().map(|finding| &finding["kind"]).collect();
     assert_eq!(kinds, [kind], "{name} {options:?}\n{}\n{:#}", checked.report, checked.json);

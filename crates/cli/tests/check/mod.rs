@@ -43,7 +43,8 @@ impl Example {
         let source = source.unwrap_or_else(|| panic!("there is no example {name}"));
         let file = source.file_name().expect("a file").to_string_lossy().into_owned();
         let text = std::fs::read_to_string(&source).expect("the source");
-        let line = text.lines().find_map(|line| line.strip_prefix(" * c"));
+        let is_run = |line: &&str| line.starts_with("cc ") || line.starts_with("c++ ");
+        let line = text.lines().filter_map(|line| line.strip_prefix(" * ")).find(is_run);
         let line = line.unwrap_or_else(|| panic!("{file} does not say how it is run"));
         let (compile, run) = line.split_once(" && poundlock check ").expect("two commands");
         assert_eq!(

@@ -106,7 +106,18 @@ fn every_name_that_glibc_has_is_exported() {
 /// come before the program's own symbols.
 #[test]
 fn nothing_else_is_exported() {
-    let handlers = ["sigaction", "signal", "bsd_signal", "ssignal", "sigset", "siginterrupt"];
+    let handlers = [
+        "sigaction",
+        "signal",
+        "bsd_signal",
+        "ssignal",
+        "sysv_signal",
+        "__sysv_signal",
+        "sigset",
+        "siginterrupt",
+    ];
+    // What gives memory back, in which a lock may be.
+    let memory = ["free", "realloc", "reallocarray", "munmap", "mremap"];
     let others = [
         "pthread_cancel",
         "pthread_create",
@@ -143,6 +154,7 @@ fn nothing_else_is_exported() {
     let sanitizer = ["__asan_default_options"];
     let wrappers = [
         &handlers[..],
+        &memory[..],
         &others[..],
         &blocking[..],
         &scheduling[..],

@@ -38,6 +38,16 @@ pub(super) fn scan_sometimes(map: Map, now: u64) {
     }
 }
 
+/// Scans if somebody wants it, unless the last scan was in vain and not long ago: what is wanted may be closed
+/// soon.
+pub(super) fn scan_soon(map: Map, now: u64) {
+    if map.header().scan_pause.load(Relaxed) <= PAUSE {
+        scan_at_end(map);
+    } else {
+        scan_sometimes(map, now);
+    }
+}
+
 /// Scans if somebody wants it.
 pub(super) fn scan_at_end(map: Map) {
     if map.header().scan_wanted.load(Relaxed) != 0 {
