@@ -106,7 +106,7 @@ fn a_core_of_the_kernel_is_read() {
     let mut target = Target::ready(&mut command);
     until_who(target.pid(), "asleep", |document| steady(document) == 1);
     // SAFETY: takes two numbers; the child is ours, and has not been waited for.
-    assert_eq!(unsafe { libc::kill(target.pid() as libc::pid_t, libc::SIGQUIT) }, 0);
+    assert_eq!(unsafe { libc::kill(target.pid() as libc::pid_t, libc::SIGABRT) }, 0);
     assert!(target.end().is_empty());
     let core = std::fs::read_dir(&dir).expect("it is ours").flatten().map(|entry| entry.path());
     let core = core.into_iter().find(|path| path.is_file()).expect("the kernel has written one");
