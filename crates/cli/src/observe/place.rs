@@ -13,7 +13,7 @@ use crate::message::{Failure, say, status};
 use crate::program::reason;
 
 /// With a limit on file sizes that leaves no room for the figures the program would run for nothing. A
-/// program may set itself one: [`Figures::remark`] says that then.
+/// program may set itself one: `stat` says that then.
 pub(crate) fn check_file_size() -> Result<(), Failure> {
     let Some(least) = Options::DEFAULT.sizes.last().copied() else { return Ok(()) };
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
