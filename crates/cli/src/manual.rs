@@ -267,8 +267,12 @@ mod tests {
             for (line, _) in page.examples {
                 // What is before and behind it is the shell's.
                 let begin = line.find("poundlock").unwrap_or_else(|| panic!("{line} does not call us"));
-                let line = line[begin..].split(" > ").next().expect("there is a first");
-                let line = &line.replace("$(pidof server)", "4242");
+                let line = line[begin..]
+                    .split(" > ")
+                    .flat_map(|part| part.split(" | "))
+                    .next()
+                    .expect("there is a first");
+                let line = line.replace("$(pidof server)", "4242");
                 assert!(line.starts_with(page.path), "{line} is no example of {}", page.path);
                 if let Err(error) = command().try_get_matches_from(line.split(' ')) {
                     panic!("{line}: {error}");

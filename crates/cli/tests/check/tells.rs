@@ -78,7 +78,8 @@ fn json_has_all_that_there_is_to_know() {
         let stacks = list(finding, "stacks");
         for stack in stacks {
             assert!(!text(&stack["what"]).is_empty() && !list(stack, "frames").is_empty(), "{stack:#}");
-            assert_eq!(stack["thread"]["name"], "program", "{stack:#}");
+            // One that has ended before the first look has no name.
+            assert!(["program", ""].contains(&text(&stack["thread"]["name"])), "{stack:#}");
         }
         if order {
             assert_eq!(stacks.len(), 4, "both acquisitions of each edge: {finding:#}");

@@ -139,6 +139,7 @@ fn nothing_else_is_exported() {
         "sem_trywait",
         "sem_post",
         "pthread_barrier_wait",
+        "pthread_barrier_destroy",
         "pthread_join",
         "pthread_timedjoin_np",
         "pthread_clockjoin_np",
