@@ -77,8 +77,18 @@ fn is_silent(name: &str, options: &[&str]) {
 }
 
 /// On the program's own locks, and on ours.
-const LOCKS: [&[&str]; 4] =
-    [&[], &["--lock", "poundlock"], &["--lock", "any-negative"], &["--lock", "handoff"]];
+const LOCKS: [&[&str]; 2] = [&[], &["--lock", "poundlock"]];
+
+/// What is known of a lock in the same way whichever it is.
+#[test]
+fn other_locks_are_checked_as_well() {
+    for locks in [["--lock", "any-negative"], ["--lock", "handoff"]] {
+        for name in ["order", "deadlock", "order-condition"] {
+            finds(name, &locks);
+            is_silent(&format!("{name}-ok"), &locks);
+        }
+    }
+}
 
 #[track_caller]
 fn pair(name: &str) {

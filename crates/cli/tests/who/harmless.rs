@@ -28,7 +28,7 @@ fn is_free(pid: u32) -> bool {
 #[test]
 fn no_call_is_interrupted() {
     let mut target = Target::ready(&mut Command::new(compile_c(source!("calls.c"), &[])));
-    for _ in 0..50 {
+    for _ in 0..25 {
         let document = who(target.pid());
         assert_eq!(list(&document, "threads").len(), 23, "{document:#}");
     }
@@ -131,7 +131,7 @@ fn our_death_harms_nobody() {
 fn a_program_that_works_goes_on_with_it() {
     let program = compile_c(source!("crowd.c"), &[]);
     let mut target = Target::ready(Command::new(program).args(["40", "works"]));
-    for _ in 0..40 {
+    for _ in 0..15 {
         let document = who(target.pid());
         assert!(list(&document, "deadlocks").is_empty(), "{document:#}");
         assert!(is_free(target.pid()));
