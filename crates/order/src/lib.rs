@@ -190,10 +190,10 @@ struct Nested {
     said: bool,
 }
 
-/// Of the steps that were saved up, one search may take so many at once.
+/// Of the steps that were saved up, one search may take this number at once.
 const AT_ONCE: u64 = 1 << 18;
 
-/// A search that is taken up again may take so many steps, each time twice as many.
+/// A search that is taken up again may take this number of steps, each time twice as many.
 const AGAIN: u64 = 1 << 14;
 
 /// How often a search is begun at most: a million steps, the last time.

@@ -24,7 +24,7 @@ struct Seat<'a> {
 }
 
 impl<'a> Matching<'a> {
-    /// A further edge, at which these threads were seen; none if there were so many that one more will do.
+    /// A further edge, at which these threads were seen; none if there were enough that any other will do.
     /// False if there are not enough threads for all: the edge is not taken in then.
     pub(crate) fn push(&mut self, candidates: &'a [Serial]) -> bool {
         let seat = self.seats.len();

@@ -57,7 +57,7 @@ pub(crate) struct Search<'a> {
     pub(crate) left: u64,
     /// The component in which the cycles are.
     root: u32,
-    /// Whether so many were found among locks of one class that no more are looked for.
+    /// Whether enough were found among locks of one class, and no more are looked for.
     enough: bool,
     state: State<'a>,
     /// Groups worth trying at an edge of the graph.

@@ -943,7 +943,7 @@ pub struct PairSlot {
     pub to: AtomicU32,
     /// How many edges are evidence of it.
     pub count: AtomicU32,
-    /// Once so many locks have died ([`Header::deaths`]), there is room for evidence about those that live.
+    /// Once this number of locks has died ([`Header::deaths`]), there is room for evidence about those that live.
     pub renewed_at: AtomicU32,
     /// As in an [`EdgeSlot`].
     pub threads: [AtomicU32; 2],

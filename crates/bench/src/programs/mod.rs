@@ -165,7 +165,7 @@ pub(crate) enum Way {
     Run,
     /// Under `poundlock check`.
     Check,
-    /// Under valgrind's helgrind, for so many seconds at most.
+    /// Under valgrind's helgrind, for this number of seconds at most.
     Helgrind(u64),
 }
 

@@ -36,7 +36,7 @@ fn no_call_is_interrupted() {
     assert_eq!(target.end(), ["done"]);
 }
 
-/// Runs `who` until it has made so many `ptrace` calls, and kills it: before the last one if `before`, else
+/// Runs `who` until it has made this number of `ptrace` calls, and kills it: before the last one if `before`, else
 /// after it. Says whether it got that far.
 fn killed_at(target: u32, calls: u32, before: bool) -> bool {
     let mut who = Command::new(command());

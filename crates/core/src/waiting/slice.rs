@@ -69,7 +69,7 @@ impl<P: Platform> Record<P> {
         // always the same ones, where threads come in one order again and again.
         let asks = turns >= least && (turns <= 2 * least || (turns + granted / 61).is_multiple_of(4));
         asks && {
-            // As many owners as that for each of its turns: so many are awake.
+            // As many owners as that for each of its turns: that is how many are awake.
             let awake = since.load(Relaxed) / (turns - 1).max(1);
             let round = (awake as usize).saturating_mul(apart as usize);
             (P::now() as usize).wrapping_sub(own.began.load(Relaxed)) >= round / 4 * 3
