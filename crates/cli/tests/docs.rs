@@ -271,7 +271,7 @@ fn files_and_switches_are_there() {
         "crates/cli/tests/dropin/semarray.rs",
         "crates/cli/tests/torture.rs",
         "crates/testing/src/need.rs",
-        "crates/order/tests/oracle.rs",
+        "crates/order/tests/order/main.rs",
         "crates/peers/build.rs",
         "crates/linux/src/node.rs",
     ];

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use poundlock_statfile::check::{DIRECT, Event, Misuse, OUTSIDE, SIGNAL, Wrong};
 use poundlock_statfile::{Live, Log};
 
-use crate::support::{LIMIT, build, missing, preload_library, run_limited, scratch, stderr};
+use crate::support::{LIMIT, allocators, build, preload_library, run_limited, scratch, stderr};
 
 fn compile(source: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/check").join(source);
@@ -106,14 +106,7 @@ fn locks_of_every_sort() {
 /// Behind ours their `free` is seen; before ours it is not, and all works as ever.
 #[test]
 fn other_allocators() {
-    for (library, package) in
-        [("libjemalloc.so.2", "libjemalloc2"), ("libtcmalloc_minimal.so.4", "libtcmalloc-minimal4")]
-    {
-        let output = Command::new("true").env("LD_PRELOAD", library).output().expect("true runs");
-        if !output.stderr.is_empty() {
-            missing(library, &format!("apt-get install {package}"));
-            continue;
-        }
+    for library in allocators() {
         let library = Some(Path::new(library));
         for source in ["reuse.c", "forks.c", "ends.c"] {
             silent_with(source, &[None, library], "");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use object::Endianness;
 use object::elf;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
-use poundlock_statfile::{Module, Snapshot};
+use poundlock_statfile::Snapshot;
 
 use super::call::Doing;
 use super::maps::{Mapping, Maps};
@@ -124,15 +124,7 @@ impl Core {
             Some(exe) if path == program => exe.to_string_lossy().into_owned(),
             _ => path.strip_suffix(" (deleted)").unwrap_or(path).to_owned(),
         };
-        let named = maps.0.iter().filter(|mapping| mapping.path.starts_with('/'));
-        let modules: Vec<Module> = named
-            .map(|mapping| Module {
-                start: mapping.start,
-                end: mapping.end,
-                offset: mapping.offset,
-                path: place(&mapping.path),
-            })
-            .collect();
+        let modules = maps.modules(|mapping| place(&mapping.path));
         let exe = place(&program);
         for path in modules.iter().map(|module| module.path.clone()).chain([exe.clone()]) {
             self.files.entry(path).or_insert_with_key(|path| open_regular(Path::new(path)));

@@ -30,6 +30,18 @@ impl Maps {
         self.0[..after].last().filter(|mapping| address < mapping.end)
     }
 
+    /// The mappings of files, as those describe them who look for names; `path` says where a file is found.
+    pub(crate) fn modules(&self, mut path: impl FnMut(&Mapping) -> String) -> Vec<Module> {
+        let named = self.0.iter().filter(|mapping| mapping.path.starts_with('/'));
+        let module = |mapping: &Mapping| Module {
+            start: mapping.start,
+            end: mapping.end,
+            offset: mapping.offset,
+            path: path(mapping),
+        };
+        named.map(module).collect()
+    }
+
     /// Whether there may be code.
     pub(crate) fn is_code(&self, address: u64) -> bool {
         self.at(address).is_some_and(|mapping| mapping.executable)
@@ -135,15 +147,7 @@ impl Files {
 
     /// The process as those describe it who look for names.
     pub(crate) fn describe(&mut self, maps: &Maps) -> Snapshot {
-        let named = maps.0.iter().filter(|mapping| mapping.path.starts_with('/'));
-        let modules: Vec<Module> = named
-            .map(|mapping| Module {
-                start: mapping.start,
-                end: mapping.end,
-                offset: mapping.offset,
-                path: self.find(mapping),
-            })
-            .collect();
+        let modules = maps.modules(|mapping| self.find(mapping));
         let of_exe = maps.0.iter().find(|mapping| mapping.path == self.exe).cloned();
         let exe = match of_exe {
             Some(mapping) => self.find(&mapping),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::program::{Locks, Program, expect_silent_success, of_threads, sources};
-use crate::support::{LIMIT, missing, need, poundlock, preload_library, run_limited};
+use crate::support::{LIMIT, allocators, need, poundlock, preload_library, run_limited};
 
 /// `LD_PRELOAD=` and these libraries, for `env`; `None` is ours.
 fn preload(list: &[Option<&Path>]) -> OsString {
@@ -126,14 +126,7 @@ fn a_clock_that_stands_still_does_not_hold_up_the_figures() {
 /// Allocators that programs are started with, before and behind ours.
 #[test]
 fn allocators_preloaded() {
-    for (library, package) in
-        [("libjemalloc.so.2", "libjemalloc2"), ("libtcmalloc_minimal.so.4", "libtcmalloc-minimal4")]
-    {
-        let output = Command::new("true").env("LD_PRELOAD", library).output().expect("true runs");
-        if !output.stderr.is_empty() {
-            missing(library, &format!("apt-get install {package}"));
-            continue;
-        }
+    for library in allocators() {
         let program = Program::compile("malloc_user.c", &[]).argument(library);
         let mut cmd = poundlock();
         cmd.args(["run", "--", "env"]).arg(preload(&[Some(Path::new(library)), None]));

@@ -137,3 +137,16 @@ pub(crate) fn measured(cmd: &mut Command, behind: &[&OsStr], status: i32) -> (St
     expect_status(&output, status);
     (stdout(&output), stderr(&output), parsed(&json))
 }
+
+/// Allocators that programs are started with, as far as they are installed.
+pub(crate) fn allocators() -> impl Iterator<Item = &'static str> {
+    let all = [("libjemalloc.so.2", "libjemalloc2"), ("libtcmalloc_minimal.so.4", "libtcmalloc-minimal4")];
+    all.into_iter().filter_map(|(library, package)| {
+        let output = Command::new("true").env("LD_PRELOAD", library).output().expect("true runs");
+        if output.stderr.is_empty() {
+            return Some(library);
+        }
+        missing(library, &format!("apt-get install {package}"));
+        None
+    })
+}

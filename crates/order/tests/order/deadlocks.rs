@@ -1,17 +1,13 @@
 //! Small programs, all of whose interleavings are run: a deadlock that one of them ends in must be known from
 //! runs in which nothing went wrong.
-//!
-//! A seed that fails is named. `POUNDLOCK_ORDER_SEEDS=4711` runs that one, `FROM..TO` others than the usual
-//! ones.
-
-mod recorder;
 
 use std::collections::{BTreeSet, HashSet};
 
 use poundlock_order::{Evidence, Limits, Order, Rules};
 use poundlock_statfile::check::{ClassKey, LockId, Mode, Serial};
 
-use recorder::{Op, Recorder, Trace};
+use super::recorder::{Op, Recorder, Trace};
+use super::seeds;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Step {
@@ -170,14 +166,6 @@ fn reported(program: &Program, locks: u8, rules: Rules) -> Vec<BTreeSet<LockId>>
     assert_eq!(recorder.order.statistics().pending, 0);
     let found = recorder.found.iter().filter(|cycle| cycle.evidence == Evidence::SameLocks);
     found.map(|cycle| cycle.edges.iter().map(|edge| edge.from.held.lock).collect()).collect()
-}
-
-fn seeds(usual: u64) -> std::ops::Range<u64> {
-    let Ok(text) = std::env::var("POUNDLOCK_ORDER_SEEDS") else { return 0..usual };
-    match text.split_once("..") {
-        Some((from, to)) => from.parse().unwrap()..to.parse().unwrap(),
-        None => text.parse().unwrap()..text.parse::<u64>().unwrap() + 1,
-    }
 }
 
 #[test]

@@ -7,8 +7,6 @@ use poundlock_order::{Cycle, Order};
 use poundlock_statfile::check::{ClassKey, Edge, End, Held, LockId, Mode, Serial};
 
 /// Something that a thread does with a lock. Each is at a moment: its place in the trace.
-// Each test program has a copy of this module, and not every one uses all of it.
-#[allow(dead_code)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     Make(LockId, ClassKey),
@@ -53,7 +51,6 @@ impl Recorder {
     }
 
     /// Tells the graph of all signals of a trace.
-    #[allow(dead_code)]
     pub(crate) fn tell_signals(&mut self, trace: &Trace) {
         let mut held: HashMap<Serial, Vec<Held>> = HashMap::new();
         for &(thread, op) in trace {

@@ -1,17 +1,13 @@
 //! Random programs: what the graph reports, piece by piece, must be what a plain program finds that looks at
 //! the whole trace and tries all sets of edges.
-//!
-//! A seed that fails is named. `POUNDLOCK_ORDER_SEEDS=4711` runs that one, `FROM..TO` others than the usual
-//! ones.
-
-mod recorder;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use poundlock_order::{Cycle, Evidence, Limits, Order, Rules};
 use poundlock_statfile::check::{ClassKey, Held, LockId, Mode, Serial};
 
-use recorder::{Op, Recorder, Trace};
+use super::recorder::{Op, Recorder, Trace};
+use super::seeds;
 
 /// A random program's run. No thread takes what it could not have then.
 fn program(seed: u64) -> Trace {
@@ -384,30 +380,22 @@ fn lines(trace: &Trace) -> String {
     trace.iter().enumerate().map(|(at, (thread, op))| format!("{at}: {} {op:?}\n", thread.0)).collect()
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    let Ok(text) = std::env::var("POUNDLOCK_ORDER_SEEDS") else { return 0..6000 };
-    match text.split_once("..") {
-        Some((from, to)) => from.parse().unwrap()..to.parse().unwrap(),
-        None => text.parse().unwrap()..text.parse::<u64>().unwrap() + 1,
-    }
-}
-
 #[test]
 fn what_is_reported_is_what_is_possible() {
     let mut cycles = 0;
-    for seed in seeds() {
+    for seed in seeds(6000) {
         match one(seed, all(), Rules::default()) {
             Ok(found) => cycles += usize::from(found > 0),
             Err(wrong) => panic!("seed {seed}: {wrong}\n{}", lines(&program(seed))),
         }
     }
     println!("{cycles} programs with cycles");
-    assert!(cycles > 0 || seeds().count() < 100, "no program has a cycle");
+    assert!(cycles > 0 || seeds(6000).count() < 100, "no program has a cycle");
 }
 
 #[test]
 fn searches_that_are_cut_short_find_the_same_later() {
-    for seed in seeds().take(2000) {
+    for seed in seeds(6000).take(2000) {
         let limits = Limits { steps_an_edge: 3, steps_saved: 10, cycles_an_edge: 1, ..all() };
         if let Err(wrong) = one(seed, limits, Rules::default()) {
             panic!("seed {seed}: {wrong}");
