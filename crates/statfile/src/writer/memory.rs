@@ -1,7 +1,7 @@
 //! Where in the memory of a process under check there are locks: so that what gives memory back, of which most
 //! has none, learns that by a few loads.
 //!
-//! There is a byte for each [`GRANULE`] of memory, modulo a window: how many locks in it have a slot that is
+//! There is a byte for each `GRANULE` of memory, modulo a window: how many locks in it have a slot that is
 //! LIVE, as far as a byte can count. It is private memory: a forked child has its own copy.
 
 use core::ptr;
