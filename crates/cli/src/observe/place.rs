@@ -1,6 +1,6 @@
 //! The directory in which the processes of a run leave their files, and who leaves one there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -10,6 +10,7 @@ use poundlock_statfile::writer::Options;
 
 use crate::library;
 use crate::message::{Failure, say, status};
+use crate::observe::proc::Stat;
 use crate::program::reason;
 
 /// With a limit on file sizes that leaves no room for the figures the program would run for nothing. A
@@ -86,14 +87,33 @@ pub(crate) fn by_process(dir: &Path) -> BTreeMap<u32, BTreeMap<u32, PathBuf>> {
 
 /// The processes that leave figures in this directory, or will once they have used a lock.
 pub(crate) fn followed(dir: &Path) -> Vec<u32> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let ours = std::process::id();
-    let mut pids: Vec<u32> =
-        pids.filter(|&pid| pid != ours && leaves_figures(pid, dir) && is_alive(pid)).collect();
-    pids.sort_unstable();
-    pids
+    let mut over = BTreeSet::new();
+    // One that ended since the processes were listed may have left a child that is not in the list, as every
+    // process on the way to a daemon does. A machine where others end all the time is not asked for ever.
+    for _ in 0..LISTINGS {
+        let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let mut another = false;
+        let mut found = Vec::new();
+        for pid in pids.filter(|&pid| pid != ours) {
+            let leaves = leaves_figures(pid, dir);
+            if !is_alive(pid) {
+                another |= over.insert(pid);
+            } else if leaves {
+                found.push(pid);
+            }
+        }
+        if !found.is_empty() || !another {
+            found.sort_unstable();
+            return found;
+        }
+    }
+    Vec::new()
 }
+
+/// How often processes are listed anew at most.
+const LISTINGS: usize = 20;
 
 pub(crate) fn pid_of(path: &Path) -> Option<u32> {
     let name = path.file_name()?.to_str()?;
@@ -122,10 +142,7 @@ pub(crate) fn name_of(pid: u32) -> String {
 }
 
 pub(crate) fn is_alive(pid: u32) -> bool {
-    // A dead process that nobody has waited for yet still has its entry: it is in state Z (or X).
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
+    Stat::read(pid).is_some_and(|stat| !stat.is_over())
 }
 
 /// `CLOCK_MONOTONIC`, on which the library's figures are.

@@ -123,12 +123,25 @@ pub(crate) struct Stat {
     pub(crate) name: String,
     pub(crate) state: char,
     pub(crate) parent: u32,
+    /// The first thread has ended, or is about to and has left its memory.
+    exits: bool,
     cpu_ticks: u64,
+    /// Those that have not ended, and the first.
+    threads: u64,
     /// In ticks since the machine's start: with the id, what tells a process from a later one.
     pub(crate) started: u64,
 }
 
+/// The kernel's flag of a thread that ends.
+const PF_EXITING: u64 = 4;
+
 impl Stat {
+    /// Whether the process runs no more. Its entry stays until somebody has waited for it; its first thread
+    /// may end long before the last one.
+    pub(crate) fn is_over(&self) -> bool {
+        (self.exits || matches!(self.state, 'Z' | 'X')) && self.threads <= 1
+    }
+
     pub(crate) fn read(pid: u32) -> Option<Stat> {
         let mut buffer = [0; 1024];
         Stat::parse(read_file(Path::new(&format!("/proc/{pid}/stat")), &mut buffer).ok()?)
@@ -141,10 +154,12 @@ impl Stat {
         let state = fields.next()?.chars().next()?;
         let parent = fields.next()?.parse().ok()?;
         let mut number = |skip: usize| fields.nth(skip)?.parse::<u64>().ok();
-        let (user, system) = (number(9)?, number(0)?);
-        let started = number(6)?;
+        let exits = number(4)? & PF_EXITING != 0;
+        let (user, system) = (number(4)?, number(0)?);
+        let threads = number(4)?;
+        let started = number(1)?;
         let name = text.get(before + 1..after)?.to_string();
-        Some(Stat { name, state, parent, cpu_ticks: user + system, started })
+        Some(Stat { name, state, parent, exits, cpu_ticks: user + system, threads, started })
     }
 }
 

@@ -190,22 +190,41 @@ fn a_program_that_is_started_by_a_shell_is_checked() {
     assert_eq!(finding["count"], 2, "{finding:#}");
 }
 
-/// A daemon is followed until it ends.
+/// A daemon is followed until it ends: its last thread, which need not be the first.
 #[test]
 fn daemons_are_followed() {
     let program = program(
-        r#"int main(void) {
-            if (fork() > 0) _exit(0);
+        r#"#include <dirent.h>
+
+        static void *rest(void *unused) {
+            char state = 0;
+            while (state != 'Z') {
+                FILE *file = fopen("/proc/self/stat", "r");
+                if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1) abort();
+                fclose(file);
+            }
+            orders();
+            return unused;
+        }
+
+        int main(int argc, char **argv) {
+            pthread_t thread;
+            for (int i = 0; i < 5; i++) if (fork() > 0) _exit(0);
             setsid();
             if (fork() > 0) _exit(0);
-            while (getppid() != 1 && access("/proc/self", F_OK) == 0 && getsid(0) == getpid()) {}
+            if (argc > 1 && !strcmp(argv[1], "threads")) {
+                pthread_create(&thread, NULL, rest, NULL);
+                pthread_exit(NULL);
+            }
             orders();
             return 0;
         }"#,
     );
-    let checked = run(&program, &[], &[]);
-    assert_eq!(checked.status, Some(0), "{}", checked.report);
-    is_orders(checked.only("order"));
+    for ending in ["main", "threads"] {
+        let checked = run(&program, &[ending], &[]);
+        assert_eq!(checked.status, Some(0), "{}", checked.report);
+        is_orders(checked.only("order"));
+    }
 }
 
 /// Two threads that wait for each other are told of while they do, and the program goes on.
