@@ -194,17 +194,16 @@ fn a_program_that_is_started_by_a_shell_is_checked() {
 #[test]
 fn daemons_are_followed() {
     let program = program(
-        r#"#include <dirent.h>
-
-        static void *rest(void *unused) {
+        r#"static void *rest(void *go) {
             char state = 0;
-            while (state != 'Z') {
+            while (state != 'Z' || access(go, F_OK) != 0) {
                 FILE *file = fopen("/proc/self/stat", "r");
                 if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1) abort();
                 fclose(file);
+                usleep(1000);
             }
             orders();
-            return unused;
+            return NULL;
         }
 
         int main(int argc, char **argv) {
@@ -212,19 +211,29 @@ fn daemons_are_followed() {
             for (int i = 0; i < 5; i++) if (fork() > 0) _exit(0);
             setsid();
             if (fork() > 0) _exit(0);
-            if (argc > 1 && !strcmp(argv[1], "threads")) {
-                pthread_create(&thread, NULL, rest, NULL);
+            if (argc > 1) {
+                pthread_create(&thread, NULL, rest, argv[1]);
                 pthread_exit(NULL);
             }
             orders();
             return 0;
         }"#,
     );
-    for ending in ["main", "threads"] {
-        let checked = run(&program, &[ending], &[]);
-        assert_eq!(checked.status, Some(0), "{}", checked.report);
-        is_orders(checked.only("order"));
-    }
+    let checked = run(&program, &[], &[]);
+    assert_eq!(checked.status, Some(0), "{}", checked.report);
+    is_orders(checked.only("order"));
+
+    let (go, json) = (scratch().join("go"), scratch().join("check.json"));
+    let mut cmd = poundlock();
+    cmd.args(["check", "--json"]).arg(&json).arg("--").arg(&program).arg(&go);
+    let mut running = start(&mut cmd);
+    running.wait_for_error("goes on in the background and is followed", LIMIT);
+    std::fs::write(&go, "").expect("a file");
+    expect_status(&running.finish(LIMIT), 0);
+    let document = parsed(&json);
+    let findings = list(&document, "findings");
+    assert_eq!(findings.len(), 1, "{document:#}");
+    is_orders(&findings[0]);
 }
 
 /// Two threads that wait for each other are told of while they do, and the program goes on.

@@ -221,7 +221,7 @@ impl Watch {
     }
 
     fn found(&mut self, pid: u32, parent: u32, now: u64) {
-        let Some(stat) = Stat::read(pid).filter(|stat| !matches!(stat.state, 'Z' | 'X')) else { return };
+        let Some(stat) = Stat::read(pid).filter(|stat| !stat.is_over()) else { return };
         let inner = proc::inner_pid(pid).unwrap_or(pid);
         let parent = if parent == 0 { stat.parent } else { parent };
         let known = self.processes.iter().find(|process| process.pid == parent);
@@ -485,7 +485,7 @@ impl Watched {
     /// Brings its name, its file and its threads up to date. False if it has ended.
     fn discover(&mut self, now: u64, files: Option<&BTreeMap<u32, PathBuf>>, room: &mut usize) -> bool {
         let stat = Stat::read(self.pid);
-        let lives = |stat: &Stat| stat.started == self.started && !matches!(stat.state, 'Z' | 'X');
+        let lives = |stat: &Stat| stat.started == self.started && !stat.is_over();
         let Some(stat) = stat.filter(lives) else { return false };
         self.about.name = stat.name;
         if let Ok(exe) = std::fs::read_link(format!("/proc/{}/exe", self.pid)) {
