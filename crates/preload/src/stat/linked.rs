@@ -78,6 +78,20 @@ unsafe fn counted(lock: &Lock) -> LockRef<'_> {
     }
 }
 
+/// As [`counted`], of a lock that is asked for: one that finds no room is missing under check.
+///
+/// # Safety
+/// As [`counted`].
+#[inline(always)]
+unsafe fn asked_for(lock: &Lock) -> LockRef<'_> {
+    // SAFETY: the caller's.
+    let counted = unsafe { counted(lock) };
+    if check::is_on() && super::is_others(counted.word) {
+        RECORDER.no_room();
+    }
+    counted
+}
+
 fn by_address(address: usize, kind: LockKind) -> LockRef<'static> {
     if kind != LockKind::RwReaders {
         return super::at(address, kind);
@@ -97,12 +111,12 @@ fn manner(lock: &Lock) -> Manner {
 
 unsafe extern "C" fn acquired(lock: &Lock, pc: usize, sp: usize) {
     // SAFETY: the caller's lock.
-    RECORDER.acquired(unsafe { counted(lock) }, CallSite { pc, sp }, manner(lock));
+    RECORDER.acquired(unsafe { asked_for(lock) }, CallSite { pc, sp }, manner(lock));
 }
 
 unsafe extern "C" fn wait_begins(lock: &Lock, room: &mut Room, pc: usize, sp: usize) {
     // SAFETY: the caller's lock.
-    let wait = RECORDER.wait_begin(unsafe { counted(lock) }, CallSite { pc, sp }, manner(lock));
+    let wait = RECORDER.wait_begin(unsafe { asked_for(lock) }, CallSite { pc, sp }, manner(lock));
     // SAFETY: room enough.
     unsafe { core::ptr::from_mut(room).cast::<Wait>().write(wait) };
 }
