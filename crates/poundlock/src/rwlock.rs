@@ -8,7 +8,7 @@ use poundlock_core::rwlock::{self, RawRwLock as Raw};
 use poundlock_linux::Linux;
 
 use crate::stats::{Kind, Slot};
-use crate::{GuardMarker, time};
+use crate::{GuardMarker, stats, time};
 
 mod sealed {
     pub trait Sealed {
@@ -99,13 +99,27 @@ impl<P: Policy> RawRwLock<P> {
         self.write(|| self.raw.try_lock_write() || self.raw.lock_write_until(P::POLICY, &deadline()))
     }
 
-    /// Counts an upgrade, if there was one. Returns whether.
-    fn upgraded(&self, upgraded: bool) -> bool {
+    /// From the upgradable reader to the writer, by `wait`.
+    fn upgrade_by(&self, wait: impl FnOnce() -> bool) -> bool {
+        stats::upgrade((&self.slots.readers, &self.slots.writers), || self.raw.try_upgrade(), wait)
+    }
+
+    /// From the upgradable reader to the writer, if it need not wait.
+    fn upgrade_at_once(&self) -> bool {
+        let upgraded = self.raw.try_upgrade();
         if upgraded {
-            self.slots.readers.release(Kind::Reader);
-            self.slots.writers.acquired(Kind::Writer);
+            stats::becomes((&self.slots.readers, Kind::Reader), (&self.slots.writers, Kind::Writer));
         }
         upgraded
+    }
+
+    /// The writer is about to be a reader.
+    fn reads_on(&self) {
+        stats::becomes((&self.slots.writers, Kind::Writer), (&self.slots.readers, Kind::Reader));
+    }
+
+    fn upgrade_before(&self, deadline: impl FnOnce() -> Deadline) -> bool {
+        self.upgrade_by(|| self.raw.try_upgrade() || self.raw.upgrade_until(&deadline()))
     }
 
     fn upgradable_before(&self, deadline: impl FnOnce() -> Deadline) -> bool {
@@ -226,8 +240,7 @@ unsafe impl<P: Policy> lock_api::RawRwLockRecursiveTimed for RawRwLock<P> {
 // SAFETY: a writer that becomes a reader lets no other writer in between.
 unsafe impl<P: Policy> lock_api::RawRwLockDowngrade for RawRwLock<P> {
     unsafe fn downgrade(&self) {
-        self.slots.writers.release(Kind::Writer);
-        self.slots.readers.acquired(Kind::Reader);
+        self.reads_on();
         self.raw.downgrade();
     }
 }
@@ -255,12 +268,14 @@ unsafe impl<P: Policy> lock_api::RawRwLockUpgrade for RawRwLock<P> {
     }
 
     unsafe fn upgrade(&self) {
-        self.raw.upgrade();
-        self.upgraded(true);
+        self.upgrade_by(|| {
+            self.raw.upgrade();
+            true
+        });
     }
 
     unsafe fn try_upgrade(&self) -> bool {
-        self.upgraded(self.raw.try_upgrade())
+        self.upgrade_at_once()
     }
 }
 
@@ -271,8 +286,7 @@ unsafe impl<P: Policy> lock_api::RawRwLockUpgradeDowngrade for RawRwLock<P> {
     }
 
     unsafe fn downgrade_to_upgradable(&self) {
-        self.slots.writers.release(Kind::Writer);
-        self.slots.readers.acquired(Kind::Reader);
+        self.reads_on();
         self.raw.downgrade_to_upgradable();
     }
 }
@@ -288,11 +302,11 @@ unsafe impl<P: Policy> lock_api::RawRwLockUpgradeTimed for RawRwLock<P> {
     }
 
     unsafe fn try_upgrade_for(&self, timeout: Duration) -> bool {
-        self.upgraded(self.raw.try_upgrade() || self.raw.upgrade_until(&time::after(timeout)))
+        self.upgrade_before(|| time::after(timeout))
     }
 
     unsafe fn try_upgrade_until(&self, timeout: Instant) -> bool {
-        self.upgraded(self.raw.try_upgrade() || self.raw.upgrade_until(&time::at(timeout)))
+        self.upgrade_before(|| time::at(timeout))
     }
 }
 

@@ -152,6 +152,8 @@ pub(super) const PAGES: &[Page] = &[
             "The program runs on its own locks, unless `--lock` names others. What was found survives any end of the \
              program. Children are checked too, each by itself, and a daemon that goes on in the background is \
              followed until it ends.",
+            "Looked at are pthread's and C11's locks, and those of `libpoundlock` and of the crate `poundlock` (with \
+             its feature `stats`) in a program that is linked with them.",
         ],
         examples: &[
             ("poundlock check -- server", "What is wrong with its use of locks?"),

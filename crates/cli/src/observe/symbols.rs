@@ -165,6 +165,8 @@ impl Space<'_> {
             .map(|function| {
                 let is_plumbing = is_libc
                     || function.name == "_start"
+                    || is_of_our_crate(&function.name)
+                    || function.file.as_deref().is_some_and(is_source_of_our_crate)
                     || function.file.as_deref().is_some_and(is_of_the_system);
                 let shown = function.file.as_ref().map(|file| self.symbols.line(file, function.line));
                 let has_line = shown.is_some();
@@ -184,7 +186,7 @@ impl Space<'_> {
                 None => format!("{name}+{:#x}", vaddr + 1),
             };
             let function = symbol.map(|symbol| symbol.name.clone()).unwrap_or_default();
-            let is_plumbing = is_libc || function == "_start";
+            let is_plumbing = is_libc || function == "_start" || is_of_our_crate(&function);
             frames.push(Frame { function, is_plumbing, ..frame(text, &name, in_program) });
         }
         frames
@@ -333,6 +335,37 @@ pub(crate) fn file_name(path: impl AsRef<Path>) -> String {
 
 fn is_libc(name: &str) -> bool {
     name.starts_with("libc.so") || name.starts_with("libc-2.") || name.starts_with("libpthread")
+}
+
+/// What of the crate `poundlock` is compiled into a program that takes its locks.
+const MODULES: [&str; 6] = ["condvar", "mutex", "raw", "reentrant", "rwlock", "spin"];
+
+/// Whether a function is one of the crate `poundlock`, by which a lock is acquired, or of `lock_api`, whose types are
+/// around ours.
+fn is_of_our_crate(function: &str) -> bool {
+    let path = function.trim_start_matches(['<', '&']);
+    path.starts_with("lock_api::")
+        || path.strip_prefix("poundlock::").is_some_and(|rest| {
+            rest.starts_with("stats::Slot")
+                || MODULES
+                    .iter()
+                    .any(|module| rest.strip_prefix(module).is_some_and(|rest| rest.starts_with("::")))
+        })
+}
+
+/// The same by its source: debug information that has no more than lines has no paths of functions.
+fn is_source_of_our_crate(file: &str) -> bool {
+    let is_version = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+    let is = |part: &str, name: &str| {
+        part.strip_prefix(name)
+            .is_some_and(|rest| rest.is_empty() || rest.strip_prefix('-').is_some_and(is_version))
+    };
+    let mut parts = file.rsplit('/');
+    let module = parts.next().and_then(|name| name.strip_suffix(".rs"));
+    let (Some(module), Some("src"), Some(package)) = (module, parts.next(), parts.next()) else {
+        return false;
+    };
+    is(package, "lock_api") || (is(package, "poundlock") && (module == "stats" || MODULES.contains(&module)))
 }
 
 /// Whether a source file belongs to the compiler or to the system rather than to the program.
@@ -592,6 +625,36 @@ mod tests {
     use poundlock_statfile::{Module, Snapshot};
 
     use super::{Segment, Space, Symbol, Symbols, containing, readable};
+
+    #[test]
+    fn our_crate_is_known_by_its_functions() {
+        for function in [
+            "poundlock::stats::Slot::acquire",
+            "<poundlock::mutex::RawMutex as lock_api::mutex::RawMutex>::lock",
+            "lock_api::mutex::Mutex<R,T>::lock",
+            "poundlock::condvar::Condvar::wait",
+        ] {
+            assert!(super::is_of_our_crate(function), "{function}");
+        }
+        for function in ["poundlock::stats::waits_for_it", "poundlock::main", "mutex::lock", "order::enter"] {
+            assert!(!super::is_of_our_crate(function), "{function}");
+        }
+        for file in [
+            "/r/lock_api-0.4.14/src/mutex.rs",
+            "/w/crates/poundlock/src/stats.rs",
+            "/r/poundlock-0.1.0/src/raw.rs",
+        ] {
+            assert!(super::is_source_of_our_crate(file), "{file}");
+        }
+        for file in [
+            "/w/poundlock/src/main.rs",
+            "/w/poundlock/tests/stats.rs",
+            "/w/poundlock-cache/src/mutex.rs",
+            "raw.rs",
+        ] {
+            assert!(!super::is_source_of_our_crate(file), "{file}");
+        }
+    }
 
     #[test]
     fn methods_are_known_by_their_classes() {
