@@ -21,7 +21,7 @@ pub struct Lock {
     pub address: usize,
     /// The byte of a `LockKind` of `poundlock-statfile`.
     pub kind: u32,
-    /// How it is asked for, or was: [`READS`] or [`READS_FAIRLY`], and [`TRIES`] or [`ALLOWS`].
+    /// How it is asked for, or was: [`READS`] or [`READS_FAIRLY`], and [`TRIES`], [`ALLOWS`] or [`TIMED`].
     pub how: u32,
     /// Of a readers-writer lock's readers: as `word`, of its writers; else null.
     pub writers: *const AtomicU32,
@@ -35,6 +35,8 @@ pub const READS_FAIRLY: u32 = 2;
 pub const TRIES: u32 = 1 << 8;
 /// The lock refuses the thread that has it, or lets it have it again.
 pub const ALLOWS: u32 = 1 << 9;
+/// By a call that waits until a time, and no longer.
+pub const TIMED: u32 = 1 << 10;
 
 /// Room for a wait that has begun; its contents are the recorder's. A wait that ends in neither way was none.
 #[derive(Clone, Copy, Debug)]

@@ -121,6 +121,14 @@ pub enum Event {
     },
     /// Misuse.
     Misuse(Misuse),
+    /// How a thread is called, of which the log speaks from here on; or was at its end. The name can be another
+    /// one by now. Of a forked child, the thread may be one of its parent.
+    Named {
+        /// The thread.
+        thread: Serial,
+        /// Its name.
+        name: String,
+    },
 }
 
 /// Misuse that the process saw itself.

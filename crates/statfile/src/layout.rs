@@ -109,7 +109,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// The first eight bytes of a file.
 pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
 /// The version of this layout, at offset 8.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Where the version is.
 pub const VERSION_OFFSET: u64 = 8;
 /// The unit of allocation in the file.
@@ -805,7 +805,8 @@ pub struct Checked {
     pub wait_stack: AtomicU32,
     /// what it asks for, a [`Mode`](crate::check::Mode),
     pub wait_mode: AtomicU32,
-    _pad: u32,
+    /// whether it ends by itself, at a time: 1,
+    pub wait_timed: AtomicU32,
     /// and the thread whose end it waits for, as a `pthread_t`; 0 if it waits for none.
     pub wait_join: AtomicU64,
     /// The present thread, as a `pthread_t`.
@@ -816,12 +817,14 @@ pub struct Checked {
     pub wait_with: AtomicU32,
     /// and how often others had been woken when it began.
     pub wait_woken: AtomicU32,
-    _misuse: u32,
+    /// 1 once the log names the present thread.
+    pub named: AtomicU32,
     /// A hash of the locks that the thread has had, where that is asked for.
     pub had: [AtomicU64; 4],
     /// The address of the lock of which was last told that it is none.
     pub told: AtomicU64,
-    _room: AtomicU64,
+    /// The name that the thread itself has logged; 0 if it has not.
+    pub name: [AtomicU64; 2],
     /// The list of held locks, as long as it is short.
     pub held: [Held; SHORT_LIST],
 }
@@ -982,6 +985,9 @@ pub const LOG_WROTE: u32 = 4;
 pub const LOG_SIGNALLED: u32 = 6;
 /// [`LogHead::kind`] of a [`LogLock`]: the program has told its place.
 pub const LOG_PLACED: u32 = 5;
+/// [`LogHead::kind`] of a [`LogName`]: the name of the thread in the head, which the log speaks of from here on; or
+/// a later one that it had at its end.
+pub const LOG_NAMED: u32 = 7;
 
 /// An event, whatever it is.
 #[repr(C, align(128))]
@@ -989,7 +995,7 @@ pub const LOG_PLACED: u32 = 5;
 pub struct LogSlot {
     /// What it is.
     pub head: LogHead,
-    /// See [`LogEdge`], [`LogLock`], [`LogMisuse`].
+    /// See [`LogEdge`], [`LogLock`], [`LogMisuse`], [`LogName`].
     pub words: [AtomicU32; 28],
 }
 
@@ -1011,6 +1017,13 @@ impl LogSlot {
     /// As one of misuse.
     #[must_use]
     pub fn misuse(&self) -> &LogMisuse {
+        // SAFETY: as above.
+        unsafe { &*core::ptr::from_ref(self).cast() }
+    }
+
+    /// As one with a name.
+    #[must_use]
+    pub fn name(&self) -> &LogName {
         // SAFETY: as above.
         unsafe { &*core::ptr::from_ref(self).cast() }
     }
@@ -1101,6 +1114,16 @@ pub struct LogMisuse {
     pub number: AtomicU64,
 }
 
+/// How a thread is called.
+#[repr(C, align(128))]
+#[derive(Debug, Default)]
+pub struct LogName {
+    /// [`LOG_NAMED`].
+    pub head: LogHead,
+    /// The kernel's name of it, as bytes; zeros follow.
+    pub name: [AtomicU64; 2],
+}
+
 /// What a process under check had no room for: the numbers of [`Header::lost`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
@@ -1153,7 +1176,7 @@ const _: () = {
     assert!(size_of::<Checked>() <= 4 * SMALL_DIRECTORY && size_of::<Held>() == 32);
     assert!(size_of::<CheckSlot>() == 32 && size_of::<EdgeSlot>() == 32 && size_of::<PairSlot>() == 32);
     assert!(size_of::<LogSlot>() == 128 && size_of::<LogEdge>() == 128);
-    assert!(size_of::<LogLock>() == 128 && size_of::<LogMisuse>() == 128);
+    assert!(size_of::<LogLock>() == 128 && size_of::<LogMisuse>() == 128 && size_of::<LogName>() == 128);
     assert!(WINDOW * size_of::<EdgeSlot>() <= PAGE as usize && (PAGE as usize).is_multiple_of(WINDOW * 32));
     // NULL-CHUNK: magic and version end before the tag of the first entry that page 0 would hold.
     assert!(VERSION_OFFSET as usize + 4 <= offset_of!(Entry, tag));

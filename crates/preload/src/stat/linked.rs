@@ -1,7 +1,7 @@
 //! Locks of ours that the program is linked with, counted beside those that it does not know of.
 
 use poundlock_linux::statistics::{
-    ALLOWS, Lock, READS, READS_FAIRLY, SYMBOL, Statistics, TRIES, Wait as Room,
+    ALLOWS, Lock, READS, READS_FAIRLY, SYMBOL, Statistics, TIMED, TRIES, Wait as Room,
 };
 use poundlock_statfile::LockKind;
 
@@ -40,6 +40,7 @@ fn manner(lock: &Lock) -> Manner {
         mode: Mode::from_byte(lock.how as u8),
         tries: lock.how & TRIES != 0,
         allows: lock.how & ALLOWS != 0,
+        timed: lock.how & TIMED != 0,
     }
 }
 

@@ -12,7 +12,7 @@ use crate::LockKind;
 use crate::check::{ClassKey, Edge, End, Event, Held as HeldLock, LockId, Misuse, Mode, Serial, Wrong};
 use crate::layout::{
     self, CheckSlot, Checked, GUARDS, Header, Held, LOST, LogEdge, LogEnd, LogHead, LogLock, LogMisuse,
-    LogSlot, Lost, MAX_FRAMES, ModuleSlot, READERS, Record, StackSlot,
+    LogName, LogSlot, Lost, MAX_FRAMES, ModuleSlot, READERS, Record, StackSlot,
 };
 use crate::snapshot::Module;
 
@@ -160,6 +160,7 @@ impl Live {
                 other => other,
             },
             layout::LOG_MISUSE => self.misuse(log, at, thread)?,
+            layout::LOG_NAMED => (Event::Named { thread, name: self.name(at) }, Vec::new()),
             kind => self.about_a_lock(at, thread, kind)?,
         };
         Some(Logged { moment: log.next, tid: head(offset_of!(LogHead, tid)), locks, event })
@@ -213,6 +214,13 @@ impl Live {
         };
         let locks = lock.map(|lock| LoggedLock { lock, address, kind }).into_iter().collect();
         Some((Event::Misuse(misuse), locks))
+    }
+
+    fn name(&self, at: u64) -> String {
+        let half = |n: u64| self.u64(at.saturating_add(offset_of!(LogName, name) as u64 + 8 * n));
+        let bytes: Vec<u8> = [half(0), half(1)].into_iter().flat_map(u64::to_ne_bytes).collect();
+        let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
     }
 
     fn about_a_lock(&self, at: u64, thread: Serial, kind: u32) -> Option<(Event, Vec<LoggedLock>)> {
@@ -342,6 +350,13 @@ impl Live {
     pub fn wait_mode(&self, record: usize) -> Mode {
         let at = self.checked(record).map(|at| at + offset_of!(Checked, wait_mode) as u64);
         Mode::from_byte(at.map_or(0, |at| self.u32(at)) as u8)
+    }
+
+    /// Whether the wait ends by itself, at a time.
+    #[must_use]
+    pub fn wait_is_timed(&self, record: usize) -> bool {
+        let at = self.checked(record).map(|at| at + offset_of!(Checked, wait_timed) as u64);
+        at.is_some_and(|at| self.u32(at) != 0)
     }
 
     /// The thread whose end it waits for, as a `pthread_t`, if it does.

@@ -1,9 +1,13 @@
 //! The log of events, which the command follows: LOG in [`layout`].
+//!
+//! Before the first event that speaks of a thread comes one with its name, and another one at its end if it has
+//! another name by then: so that who has ended has a name, however soon the command looks.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::super::map::Map;
-use crate::layout::{LogSlot, Lost, Record};
+use super::super::sys::{self, Name};
+use crate::layout::{self, LogSlot, Lost, Record};
 
 /// The number of the next event: a clock that orders births, deaths and edges.
 pub(in crate::writer) fn moment(map: Map) -> u32 {
@@ -13,6 +17,56 @@ pub(in crate::writer) fn moment(map: Map) -> u32 {
 /// Appends an event of the thread that has this record; `fill` says what it is, but for its head. Whether
 /// there was room.
 pub(in crate::writer) fn append(map: Map, record: &Record, kind: u32, fill: impl FnOnce(&LogSlot)) -> bool {
+    let checked = record.checked();
+    if checked.named.load(Relaxed) == 0 {
+        checked.named.store(1, Relaxed);
+        own_name(map, record);
+    }
+    write(map, thread(record), kind, fill)
+}
+
+/// The serial of the thread that has this record, and its id.
+fn thread(record: &Record) -> (u32, u32) {
+    (record.checked().serial.load(Relaxed), record.tid.load(Relaxed))
+}
+
+/// Logs the calling thread's name, if it has not logged this one.
+#[cold]
+fn own_name(map: Map, record: &Record) {
+    let (name, logged) = (sys::thread_name(), &record.checked().name);
+    if name != [0, 1].map(|half| logged[half].load(Relaxed)) {
+        logged.iter().zip(name).for_each(|(half, new)| half.store(new, Relaxed));
+        self::name(map, thread(record), name);
+    }
+}
+
+/// An event is to speak of another thread, which has this record.
+#[cold]
+pub(in crate::writer) fn mention(map: Map, other: &Record) {
+    if other.checked().named.swap(1, Relaxed) == 0 {
+        let (serial, tid) = thread(other);
+        name(map, (serial, tid), sys::name_of_thread(tid));
+    }
+}
+
+/// The thread of this record ends.
+pub(in crate::writer) fn ends(map: Map, record: &Record) {
+    if record.checked().named.load(Relaxed) != 0 {
+        own_name(map, record);
+    }
+}
+
+/// Logs the name of a thread, of which this is the serial and the id.
+#[cold]
+pub(in crate::writer) fn name(map: Map, thread: (u32, u32), name: Name) {
+    if name != [0; 2] {
+        write(map, thread, layout::LOG_NAMED, |event| {
+            event.name().name.iter().zip(name).for_each(|(half, new)| half.store(new, Relaxed));
+        });
+    }
+}
+
+fn write(map: Map, (serial, tid): (u32, u32), kind: u32, fill: impl FnOnce(&LogSlot)) -> bool {
     let header = map.header();
     let capacity = u64::from(header.log_capacity.load(Relaxed));
     let taken = header.next_event.fetch_update(AcqRel, Acquire, |next| {
@@ -26,8 +80,8 @@ pub(in crate::writer) fn append(map: Map, record: &Record, kind: u32, fill: impl
         return false;
     };
     slot.head.kind.store(kind, Relaxed);
-    slot.head.thread.store(record.checked().serial.load(Relaxed), Relaxed);
-    slot.head.tid.store(record.tid.load(Relaxed), Relaxed);
+    slot.head.thread.store(serial, Relaxed);
+    slot.head.tid.store(tid, Relaxed);
     fill(slot);
     // Release: whoever sees the number sees the event.
     slot.head.ready.store((number as u32).wrapping_add(1), Release);
