@@ -823,7 +823,7 @@ pub struct Checked {
     pub had: [AtomicU64; 4],
     /// The address of the lock of which was last told that it is none.
     pub told: AtomicU64,
-    /// The name that the thread itself has logged; 0 if it has not.
+    /// The name by which the thread has logged last; 0 if it has logged nothing.
     pub name: [AtomicU64; 2],
     /// The list of held locks, as long as it is short.
     pub held: [Held; SHORT_LIST],
@@ -985,8 +985,8 @@ pub const LOG_WROTE: u32 = 4;
 pub const LOG_SIGNALLED: u32 = 6;
 /// [`LogHead::kind`] of a [`LogLock`]: the program has told its place.
 pub const LOG_PLACED: u32 = 5;
-/// [`LogHead::kind`] of a [`LogName`]: the name of the thread in the head, which the log speaks of from here on; or
-/// a later one that it had at its end.
+/// [`LogHead::kind`] of an event that has nothing but the thread's name: of one of which the log is to speak and that
+/// logs nothing itself; or another name that a thread had at its end.
 pub const LOG_NAMED: u32 = 7;
 
 /// An event, whatever it is.
@@ -995,8 +995,10 @@ pub const LOG_NAMED: u32 = 7;
 pub struct LogSlot {
     /// What it is.
     pub head: LogHead,
-    /// See [`LogEdge`], [`LogLock`], [`LogMisuse`], [`LogName`].
-    pub words: [AtomicU32; 28],
+    /// See [`LogEdge`], [`LogLock`], [`LogMisuse`].
+    pub words: [AtomicU32; 24],
+    /// The kernel's name of the thread when it logged for the first time, as bytes; zeros follow.
+    pub name: [AtomicU64; 2],
 }
 
 impl LogSlot {
@@ -1017,13 +1019,6 @@ impl LogSlot {
     /// As one of misuse.
     #[must_use]
     pub fn misuse(&self) -> &LogMisuse {
-        // SAFETY: as above.
-        unsafe { &*core::ptr::from_ref(self).cast() }
-    }
-
-    /// As one with a name.
-    #[must_use]
-    pub fn name(&self) -> &LogName {
         // SAFETY: as above.
         unsafe { &*core::ptr::from_ref(self).cast() }
     }
@@ -1064,7 +1059,7 @@ pub struct LogEdge {
     _pad: u32,
     /// What else was held.
     pub guards: [AtomicU32; GUARDS],
-    _room: [u32; 4],
+    _name: [u32; 4],
 }
 
 /// So many guards of an edge are kept.
@@ -1112,16 +1107,6 @@ pub struct LogMisuse {
     pub address: AtomicU64,
     /// As `what` says.
     pub number: AtomicU64,
-}
-
-/// How a thread is called.
-#[repr(C, align(128))]
-#[derive(Debug, Default)]
-pub struct LogName {
-    /// [`LOG_NAMED`].
-    pub head: LogHead,
-    /// The kernel's name of it, as bytes; zeros follow.
-    pub name: [AtomicU64; 2],
 }
 
 /// What a process under check had no room for: the numbers of [`Header::lost`].
@@ -1176,7 +1161,10 @@ const _: () = {
     assert!(size_of::<Checked>() <= 4 * SMALL_DIRECTORY && size_of::<Held>() == 32);
     assert!(size_of::<CheckSlot>() == 32 && size_of::<EdgeSlot>() == 32 && size_of::<PairSlot>() == 32);
     assert!(size_of::<LogSlot>() == 128 && size_of::<LogEdge>() == 128);
-    assert!(size_of::<LogLock>() == 128 && size_of::<LogMisuse>() == 128 && size_of::<LogName>() == 128);
+    assert!(size_of::<LogLock>() == 128 && size_of::<LogMisuse>() == 128);
+    assert!(offset_of!(LogEdge, _name) == offset_of!(LogSlot, name));
+    assert!(offset_of!(LogMisuse, number) + 8 <= offset_of!(LogSlot, name));
+    assert!(offset_of!(LogLock, place) + 8 <= offset_of!(LogSlot, name));
     assert!(WINDOW * size_of::<EdgeSlot>() <= PAGE as usize && (PAGE as usize).is_multiple_of(WINDOW * 32));
     // NULL-CHUNK: magic and version end before the tag of the first entry that page 0 would hold.
     assert!(VERSION_OFFSET as usize + 4 <= offset_of!(Entry, tag));

@@ -199,7 +199,7 @@ impl Process {
         symbols: &Symbols,
         collector: &mut Collector,
     ) {
-        let Logged { moment, tid, event, locks } = logged;
+        let Logged { moment, tid, name, event, locks } = logged;
         for lock in &locks {
             self.known.entry(lock.lock).or_insert_with(|| lock.into());
         }
@@ -207,14 +207,20 @@ impl Process {
             Event::Edge(edge) => Some(edge.thread),
             Event::Wrote { thread, .. } => Some(*thread),
             Event::Misuse(misuse) => Some(misuse.thread),
-            Event::Died(_) | Event::Placed { .. } | Event::Signalled { .. } | Event::Named { .. } => None,
+            Event::Died(_) | Event::Placed { .. } | Event::Signalled { .. } | Event::Named(_) => None,
         };
         if let Some(serial) = serial.filter(|serial| tid != 0 && !self.threads.contains_key(serial)) {
             self.name_thread(serial, tid);
         }
+        // One that is there still may have another name by now.
+        if let Some(serial) =
+            serial.filter(|serial| self.threads.get(serial).is_none_or(|thread| thread.name.is_empty()))
+        {
+            self.named(serial, tid, name.clone());
+        }
         match event {
             Event::Edge(edge) => self.edge(edge, now, symbols, collector),
-            Event::Named { thread, name } => self.named(thread, tid, name),
+            Event::Named(thread) => self.named(thread, tid, name),
             Event::Died(lock) => self.order.died(lock, moment),
             Event::Wrote { thread, lock, class, made } => {
                 let class = self.class(class, symbols);

@@ -12,7 +12,7 @@ use crate::LockKind;
 use crate::check::{ClassKey, Edge, End, Event, Held as HeldLock, LockId, Misuse, Mode, Serial, Wrong};
 use crate::layout::{
     self, CheckSlot, Checked, GUARDS, Header, Held, LOST, LogEdge, LogEnd, LogHead, LogLock, LogMisuse,
-    LogName, LogSlot, Lost, MAX_FRAMES, ModuleSlot, READERS, Record, StackSlot,
+    LogSlot, Lost, MAX_FRAMES, ModuleSlot, READERS, Record, StackSlot,
 };
 use crate::snapshot::Module;
 
@@ -44,6 +44,8 @@ pub struct Logged {
     pub moment: u64,
     /// The thread's id, in the process's own namespace.
     pub tid: u32,
+    /// The thread's name, when it logged for the first time.
+    pub name: String,
     /// The locks that it is about: of an edge `from` and `to`.
     pub locks: Vec<LoggedLock>,
     /// What happened.
@@ -160,10 +162,11 @@ impl Live {
                 other => other,
             },
             layout::LOG_MISUSE => self.misuse(log, at, thread)?,
-            layout::LOG_NAMED => (Event::Named { thread, name: self.name(at) }, Vec::new()),
+            layout::LOG_NAMED => (Event::Named(thread), Vec::new()),
             kind => self.about_a_lock(at, thread, kind)?,
         };
-        Some(Logged { moment: log.next, tid: head(offset_of!(LogHead, tid)), locks, event })
+        let tid = head(offset_of!(LogHead, tid));
+        Some(Logged { moment: log.next, tid, name: self.name(at), locks, event })
     }
 
     fn edge(&self, log: &mut Log, at: u64, thread: Serial) -> (Event, Vec<LoggedLock>) {
@@ -217,7 +220,7 @@ impl Live {
     }
 
     fn name(&self, at: u64) -> String {
-        let half = |n: u64| self.u64(at.saturating_add(offset_of!(LogName, name) as u64 + 8 * n));
+        let half = |n: u64| self.u64(at.saturating_add(offset_of!(LogSlot, name) as u64 + 8 * n));
         let bytes: Vec<u8> = [half(0), half(1)].into_iter().flat_map(u64::to_ne_bytes).collect();
         let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         String::from_utf8_lossy(&bytes[..len]).into_owned()

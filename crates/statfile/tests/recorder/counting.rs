@@ -171,7 +171,8 @@ fn the_time_of_ended_threads_is_theirs() {
     let found = snapshot(directory.path());
     let (least, most) = (least.as_nanos() as u64, most.as_nanos() as u64);
     let lived = found.thread_time_ns;
-    assert!((least..=most).contains(&lived), "{least} <= {lived} <= {most}");
+    // A thread's CPU may read the clock some microseconds apart from ours.
+    assert!(lived >= least - least / 200 && lived <= most + most / 200, "{least} <= {lived} <= {most}");
 }
 
 #[test]

@@ -137,24 +137,28 @@ impl Fork {
         Some((other.thread.load(Relaxed), other.stack.load(Relaxed), reads))
     }
 
-    /// A thread has this lock: if it is one of a child, the lock was free, or has become so.
+    /// A thread has this lock in this mode: if it is one of a child, the lock was free for that, or has become so.
     #[inline(always)]
-    pub(in crate::writer) fn is_had(&self, map: Map, word: u32) {
+    pub(in crate::writer) fn is_had(&self, map: Map, word: u32, mode: super::Mode) {
         if self.others_len.load(Relaxed) != 0 {
-            self.forget(map, word);
+            self.forget(map, word, mode);
         }
     }
 
     #[cold]
-    fn forget(&self, map: Map, word: u32) {
+    fn forget(&self, map: Map, word: u32, mode: super::Mode) {
         if map.header().first_serial.load(Relaxed) <= 1 {
             // Of a process that is about to fork.
             return;
         }
         let all = &self.others[..self.others_len.load(Acquire) as usize];
-        all.iter().filter(|other| other.word.load(Relaxed) == word).for_each(|other| {
-            other.word.store(0, Relaxed);
-        });
+        for other in all.iter().filter(|other| other.word.load(Relaxed) == word) {
+            // A reader comes in beside readers, which stay.
+            let held = super::Mode::from_byte(other.mode.load(Relaxed) as u8);
+            if mode == super::Mode::Exclusive || held == super::Mode::Exclusive {
+                other.word.store(0, Relaxed);
+            }
+        }
     }
 
     /// Logs, in the child whose file this is, how the thread was called that held this lock at the fork.
@@ -164,7 +168,7 @@ impl Fork {
         let tid = other.tid.swap(0, Relaxed);
         if tid != 0 {
             let name = [0, 1].map(|half| other.name[half].load(Relaxed));
-            log::name(map, (other.thread.load(Relaxed), tid), name);
+            log::is_called(map, (other.thread.load(Relaxed), tid), name);
         }
     }
 

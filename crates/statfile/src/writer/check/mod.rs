@@ -693,7 +693,7 @@ impl<H: Host> Recorder<H> {
             tried,
             on_stack: misuse::may_be_on_stack(lock.address, site),
         };
-        self.fork.is_had(stay.map, end.known.word);
+        self.fork.is_had(stay.map, end.known.word, end.mode);
         // Without room for it, nobody is known to hold it.
         if held::push(stay.map, stay.record, &new) {
             hold(stay, end);
