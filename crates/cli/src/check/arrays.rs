@@ -60,10 +60,10 @@ pub(super) fn deadlocks(
         first = nodes.end;
         of_process.push(nodes.collect());
     }
-    for n in 0..places.len() {
+    for (n, needs) in needs.iter_mut().enumerate() {
         let wait = &party(n).wait;
         if gives_up(party(n)) {
-            needs[n] = Needs::Any(Vec::new());
+            *needs = Needs::Any(Vec::new());
         } else if wait.kind == LockKind::Array {
             let (id, number) = LockKind::of_array(wait.address);
             let groups = holders(id, number).into_iter().map(|pid| {
@@ -71,7 +71,7 @@ pub(super) fn deadlocks(
                 let others = |&n: &usize| party(n).wait.address != wait.address;
                 of_process[process].iter().any(others).then(|| of_process[process].clone())
             });
-            needs[n] = Needs::Every(groups.collect::<Option<_>>().unwrap_or_default());
+            *needs = Needs::Every(groups.collect::<Option<_>>().unwrap_or_default());
         }
     }
     let stuck = for_ever(&needs);
