@@ -10,7 +10,7 @@ use poundlock_linux::Linux;
 
 use crate::mutex::poundlock_mutex_t;
 use crate::recursive::poundlock_recursive_mutex_t;
-use crate::seen::{self, Call, Kind, Lock, seen};
+use crate::seen::{self, Call, Kind, Lock, TIMED, seen};
 use crate::{mutex, recursive, time};
 
 /// A condition variable: 8 bytes, without waiters when they are zero (`POUNDLOCK_COND_INITIALIZER`).
@@ -95,7 +95,8 @@ unsafe fn wait_with<G: Guarding<Linux>>(
     let raw = unsafe { raw(cond) };
     match call {
         Some(call) => {
-            seen::await_with(call, condition(cond), mutex, guarding, |mutex| wait(raw, mutex, deadline))
+            let condition = condition(cond).that(if deadline.is_some() { TIMED } else { 0 });
+            seen::await_with(call, condition, mutex, guarding, |mutex| wait(raw, mutex, deadline))
         }
         None => wait(raw, &guarding, deadline),
     }

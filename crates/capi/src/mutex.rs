@@ -7,7 +7,7 @@ use libc::{EBUSY, clockid_t, timespec};
 use poundlock_core::poundlock::{Contended, RawPoundlock};
 use poundlock_linux::{Linux, tls};
 
-use crate::seen::{self, Call, Kind, Lock, seen};
+use crate::seen::{self, Call, Kind, Lock, TIMED, seen};
 use crate::time;
 
 /// A mutex: 20 bytes, unlocked when they are zero (`POUNDLOCK_MUTEX_INITIALIZER`).
@@ -147,7 +147,8 @@ unsafe extern "C" fn clocklock_at(
     // SAFETY: the caller's mutex.
     let raw = unsafe { raw(mutex) };
     let until = |deadline: &_| {
-        seen::acquire(Call::at(pc, sp), lock(mutex), || raw.try_lock(), || raw.lock_until(deadline).is_ok())
+        let wait = || raw.lock_until(deadline).is_ok();
+        seen::acquire(Call::at(pc, sp), lock(mutex).that(TIMED), || raw.try_lock(), wait)
     };
     // SAFETY: the caller's time.
     unsafe { time::until(clock, abstime, until) }

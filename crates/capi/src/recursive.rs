@@ -7,7 +7,7 @@ use poundlock_core::Platform;
 use poundlock_core::handoff::{Fixed, Handoff};
 use poundlock_linux::Linux;
 
-use crate::seen::{self, Call, Kind, Lock, seen};
+use crate::seen::{self, Call, Kind, Lock, TIMED, seen};
 use crate::time;
 
 /// A recursive mutex: 28 bytes, unlocked when they are zero (`POUNDLOCK_RECURSIVE_MUTEX_INITIALIZER`).
@@ -191,7 +191,8 @@ unsafe extern "C" fn clocklock_at(
     }
     let call = Call::at(pc, sp).filter(|_| !raw.owned());
     let until = |deadline: &_| {
-        seen::acquire(call, lock(mutex), || raw.try_lock(), || raw.lock_until::<Fixed>(deadline))
+        let wait = || raw.lock_until::<Fixed>(deadline);
+        seen::acquire(call, lock(mutex).that(TIMED), || raw.try_lock(), wait)
     };
     // SAFETY: the caller's time.
     unsafe { time::until(clock, abstime, until) }

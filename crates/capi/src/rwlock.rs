@@ -6,7 +6,7 @@ use libc::{EBUSY, EINVAL, clockid_t, timespec};
 use poundlock_core::rwlock::{Preference, RawRwLock};
 use poundlock_linux::Linux;
 
-use crate::seen::{self, Call, Kind, Lock, seen};
+use crate::seen::{self, Call, Kind, Lock, TIMED, seen};
 use crate::time;
 
 /// Readers and writers in turn: no thread waits for more than one phase of the others. After Brandenburg and
@@ -259,7 +259,7 @@ unsafe extern "C" fn clockrdlock_at(
     sp: usize,
 ) -> c_int {
     // SAFETY: the caller's lock.
-    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), reader(lock)) };
+    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), reader(lock).that(TIMED)) };
     let until = |deadline: &_| {
         seen::acquire(
             Call::at(pc, sp),
@@ -383,7 +383,7 @@ unsafe extern "C" fn clockwrlock_at(
     sp: usize,
 ) -> c_int {
     // SAFETY: the caller's lock.
-    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), writer(lock)) };
+    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), writer(lock).that(TIMED)) };
     let until = |deadline: &_| {
         seen::acquire(
             Call::at(pc, sp),
@@ -538,7 +538,7 @@ unsafe extern "C" fn clockuplock_at(
     sp: usize,
 ) -> c_int {
     // SAFETY: the caller's lock.
-    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), upgradable(lock)) };
+    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), upgradable(lock).that(TIMED)) };
     let until = |deadline: &_| {
         seen::acquire(
             Call::at(pc, sp),
@@ -652,7 +652,7 @@ unsafe extern "C" fn clockupgrade_at(
 ) -> c_int {
     // SAFETY: the caller's lock.
     let raw = unsafe { raw(lock) };
-    let locks = (upgradable(lock), writer(lock));
+    let locks = (upgradable(lock), writer(lock).that(TIMED));
     let until = |deadline: &_| {
         seen::upgrade(Call::at(pc, sp), locks, || raw.try_upgrade(), || raw.upgrade_until(deadline))
     };

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use poundlock_core::condvar::{Guarding, Requeued, Target};
 use poundlock_linux::Linux;
-pub(crate) use poundlock_linux::statistics::{ALLOWS, Kind, Lock, TRIES};
+pub(crate) use poundlock_linux::statistics::{ALLOWS, Kind, Lock, TIMED, TRIES};
 use poundlock_linux::statistics::{Statistics, Wait};
 
 /// The recorder of this process; null if it is not measured.

@@ -63,7 +63,7 @@ pub struct Lock {
     pub address: usize,
     /// The byte of a `LockKind` of `poundlock-statfile`.
     pub kind: u32,
-    /// How it is asked for, or was: [`READS`] or [`READS_FAIRLY`], and [`TRIES`] or [`ALLOWS`].
+    /// How it is asked for, or was: [`READS`] or [`READS_FAIRLY`], and [`TRIES`], [`ALLOWS`] or [`TIMED`].
     pub how: u32,
     /// Of a readers-writer lock's readers: as `word`, of its writers; else null.
     pub writers: *const AtomicU32,
@@ -89,7 +89,7 @@ impl Lock {
         Lock { word: ptr::null(), address, kind: kind.number(), how: kind.how(), writers: ptr::null() }
     }
 
-    /// The same, asked for or held in this way as well: [`TRIES`], [`ALLOWS`].
+    /// The same, asked for or held in this way as well: [`TRIES`], [`ALLOWS`], [`TIMED`].
     #[inline(always)]
     #[must_use]
     pub const fn that(self, how: u32) -> Lock {
@@ -105,6 +105,8 @@ pub const READS_FAIRLY: u32 = 2;
 pub const TRIES: u32 = 1 << 8;
 /// The lock refuses the thread that has it, or lets it have it again.
 pub const ALLOWS: u32 = 1 << 9;
+/// By a call that waits until a time, and no longer.
+pub const TIMED: u32 = 1 << 10;
 
 /// Room for a wait that has begun; its contents are the recorder's.
 #[derive(Clone, Copy, Debug)]
@@ -144,7 +146,8 @@ pub struct Statistics {
     pub destroyed: unsafe extern "C" fn(&Lock, usize, usize),
     /// Somebody wants to destroy it, and is refused because it is in use.
     pub not_destroyed: unsafe extern "C" fn(&Lock, usize, usize),
-    /// About to wait for this condition variable, with this mutex, which the caller still has.
+    /// About to wait for this condition variable, with this mutex, which the caller still has: for a while
+    /// only, if the condition variable is asked for so.
     pub waits: unsafe extern "C" fn(&Lock, &Lock, usize, usize),
     /// That wait is over, with or without a signal, and the caller has the mutex again.
     pub woken: unsafe extern "C" fn(&Lock, &Lock, bool),

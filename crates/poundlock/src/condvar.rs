@@ -10,7 +10,7 @@ use poundlock_linux::Linux;
 
 use crate::mutex::{RawFairMutex, RawMutex};
 use crate::raw::Exclusive;
-use crate::stats::{Kind, Slot};
+use crate::stats::{Kind, Patience, Slot};
 use crate::{stats, time};
 
 mod sealed {
@@ -333,7 +333,8 @@ impl Condvar {
         // SAFETY: the guard's mutex is unlocked only in between, where its value is out of the caller's
         // reach: the guard is borrowed.
         let mutex = unsafe { MutexGuard::mutex(guard).raw() };
-        stats::waits(self.address(), mutex.slot());
+        let patience = if deadline.is_some() { Patience::UntilSomeTime } else { Patience::Endless };
+        stats::waits(self.address(), patience, mutex.slot());
         let timed_out = self.raw.wait(&Held(mutex), deadline, || false) == Outcome::TimedOut;
         stats::woken(self.address(), mutex.slot(), timed_out);
         WaitTimeoutResult(timed_out)

@@ -7,7 +7,7 @@ use poundlock_core::platform::Deadline;
 use poundlock_core::rwlock::{self, RawRwLock as Raw};
 use poundlock_linux::Linux;
 
-use crate::stats::{Kind, Slot};
+use crate::stats::{Kind, Patience, Slot};
 use crate::{GuardMarker, stats, time};
 
 mod sealed {
@@ -82,26 +82,31 @@ struct Slots {
 
 impl<P: Policy> RawRwLock<P> {
     #[inline(always)]
-    fn read(&self, policy: rwlock::Preference, wait: impl FnOnce() -> bool) -> bool {
-        self.slots.readers.acquire(reader(policy), || self.raw.try_lock_read(policy), wait)
+    fn read(&self, policy: rwlock::Preference, patience: Patience, wait: impl FnOnce() -> bool) -> bool {
+        self.slots.readers.acquire(reader(policy), patience, || self.raw.try_lock_read(policy), wait)
     }
 
     #[inline(always)]
-    fn write(&self, wait: impl FnOnce() -> bool) -> bool {
-        self.slots.writers.acquire(Kind::Writer, || self.raw.try_lock_write(), wait)
+    fn write(&self, patience: Patience, wait: impl FnOnce() -> bool) -> bool {
+        self.slots.writers.acquire(Kind::Writer, patience, || self.raw.try_lock_write(), wait)
     }
 
     fn read_before(&self, policy: rwlock::Preference, deadline: impl FnOnce() -> Deadline) -> bool {
-        self.read(policy, || self.raw.try_lock_read(policy) || self.raw.lock_read_until(policy, &deadline()))
+        self.read(policy, Patience::UntilSomeTime, || {
+            self.raw.try_lock_read(policy) || self.raw.lock_read_until(policy, &deadline())
+        })
     }
 
     fn write_before(&self, deadline: impl FnOnce() -> Deadline) -> bool {
-        self.write(|| self.raw.try_lock_write() || self.raw.lock_write_until(P::POLICY, &deadline()))
+        self.write(Patience::UntilSomeTime, || {
+            self.raw.try_lock_write() || self.raw.lock_write_until(P::POLICY, &deadline())
+        })
     }
 
     /// From the upgradable reader to the writer, by `wait`.
-    fn upgrade_by(&self, wait: impl FnOnce() -> bool) -> bool {
-        stats::upgrade((&self.slots.readers, &self.slots.writers), || self.raw.try_upgrade(), wait)
+    fn upgrade_by(&self, patience: Patience, wait: impl FnOnce() -> bool) -> bool {
+        let slots = (&self.slots.readers, &self.slots.writers);
+        stats::upgrade(slots, patience, || self.raw.try_upgrade(), wait)
     }
 
     /// From the upgradable reader to the writer, if it need not wait.
@@ -119,12 +124,14 @@ impl<P: Policy> RawRwLock<P> {
     }
 
     fn upgrade_before(&self, deadline: impl FnOnce() -> Deadline) -> bool {
-        self.upgrade_by(|| self.raw.try_upgrade() || self.raw.upgrade_until(&deadline()))
+        self.upgrade_by(Patience::UntilSomeTime, || {
+            self.raw.try_upgrade() || self.raw.upgrade_until(&deadline())
+        })
     }
 
     fn upgradable_before(&self, deadline: impl FnOnce() -> Deadline) -> bool {
         let at_once = || self.raw.try_lock_upgradable();
-        self.slots.readers.acquire(Kind::Reader, at_once, || {
+        self.slots.readers.acquire(Kind::Reader, Patience::UntilSomeTime, at_once, || {
             at_once() || self.raw.lock_upgradable_until(P::POLICY, &deadline())
         })
     }
@@ -142,7 +149,7 @@ unsafe impl<P: Policy> lock_api::RawRwLock for RawRwLock<P> {
 
     #[inline]
     fn lock_shared(&self) {
-        self.read(P::POLICY, || {
+        self.read(P::POLICY, Patience::Endless, || {
             self.raw.lock_read(P::POLICY);
             true
         });
@@ -161,7 +168,7 @@ unsafe impl<P: Policy> lock_api::RawRwLock for RawRwLock<P> {
 
     #[inline]
     fn lock_exclusive(&self) {
-        self.write(|| {
+        self.write(Patience::Endless, || {
             self.raw.lock_write(P::POLICY);
             true
         });
@@ -213,7 +220,7 @@ unsafe impl<P: Policy> lock_api::RawRwLockTimed for RawRwLock<P> {
 unsafe impl<P: Policy> lock_api::RawRwLockRecursive for RawRwLock<P> {
     fn lock_shared_recursive(&self) {
         const POLICY: rwlock::Preference = rwlock::Preference::ReaderPreferring;
-        self.read(POLICY, || {
+        self.read(POLICY, Patience::Endless, || {
             self.raw.lock_read(POLICY);
             true
         });
@@ -250,6 +257,7 @@ unsafe impl<P: Policy> lock_api::RawRwLockUpgrade for RawRwLock<P> {
     fn lock_upgradable(&self) {
         self.slots.readers.acquire(
             Kind::Reader,
+            Patience::Endless,
             || self.raw.try_lock_upgradable(),
             || {
                 self.raw.lock_upgradable(P::POLICY);
@@ -268,7 +276,7 @@ unsafe impl<P: Policy> lock_api::RawRwLockUpgrade for RawRwLock<P> {
     }
 
     unsafe fn upgrade(&self) {
-        self.upgrade_by(|| {
+        self.upgrade_by(Patience::Endless, || {
             self.raw.upgrade();
             true
         });

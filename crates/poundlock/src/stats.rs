@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 pub(crate) use poundlock_linux::statistics::Kind;
 #[cfg(feature = "stats")]
 use poundlock_linux::statistics::SYMBOL;
-use poundlock_linux::statistics::{ALLOWS, Lock, Statistics, TRIES, Wait};
+use poundlock_linux::statistics::{ALLOWS, Lock, Statistics, TIMED, TRIES, Wait};
 
 /// The recorder's word in a lock.
 #[cfg(feature = "stats")]
@@ -107,6 +107,14 @@ from_here! {
     wakes_here(&Lock, bool) -> unsafe extern "C" fn(&Lock, bool, usize, usize);
 }
 
+/// How long a call waits.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+pub(crate) enum Patience {
+    Endless = 0,
+    UntilSomeTime = TIMED,
+}
+
 /// At the start of each lock, so that the lock's address is that of the variable.
 pub struct Slot(Word);
 
@@ -130,11 +138,12 @@ impl Slot {
     pub(crate) fn acquire(
         &self,
         kind: Kind,
+        patience: Patience,
         at_once: impl FnOnce() -> bool,
         wait: impl FnOnce() -> bool,
     ) -> bool {
         let Some(recorder) = recorder() else { return wait() };
-        let lock = self.lock(kind);
+        let lock = self.lock(kind).that(patience as u32);
         // SAFETY: the lock and the wait are there during the calls, in the order that the recorder asks
         // for.
         unsafe {
@@ -197,11 +206,12 @@ pub(crate) fn becomes((from, before): (&Slot, Kind), (to, after): (&Slot, Kind))
 #[inline(always)]
 pub(crate) fn upgrade(
     (readers, writers): (&Slot, &Slot),
+    patience: Patience,
     at_once: impl FnOnce() -> bool,
     wait: impl FnOnce() -> bool,
 ) -> bool {
     let Some(recorder) = recorder() else { return wait() };
-    let (reads, writes) = (readers.lock(Kind::Reader), writers.lock(Kind::Writer).that(ALLOWS));
+    let (reads, writes) = (readers.lock(Kind::Reader), writers.lock(Kind::Writer).that(ALLOWS | patience as u32));
     // SAFETY: the lock and the wait are there during the calls, in the order that the recorder asks for.
     unsafe {
         if at_once() {
@@ -225,9 +235,10 @@ pub(crate) fn upgrade(
 /// The calling thread is about to wait for the condition variable at this address, with the mutex of this
 /// slot.
 #[inline(always)]
-pub(crate) fn waits(condition: usize, mutex: &Slot) {
+pub(crate) fn waits(condition: usize, patience: Patience, mutex: &Slot) {
     if let Some(recorder) = recorder() {
-        let (condition, mutex) = (Lock::at(Kind::Condition, condition), mutex.lock(Kind::Mutex));
+        let condition = Lock::at(Kind::Condition, condition).that(patience as u32);
+        let mutex = mutex.lock(Kind::Mutex);
         // SAFETY: both are there during the call.
         unsafe { waits_here(&condition, &mutex, recorder.waits) };
     }

@@ -109,7 +109,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// The first eight bytes of a file.
 pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
 /// The version of this layout, at offset 8.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Where the version is.
 pub const VERSION_OFFSET: u64 = 8;
 /// The unit of allocation in the file.
@@ -805,7 +805,8 @@ pub struct Checked {
     pub wait_stack: AtomicU32,
     /// what it asks for, a [`Mode`](crate::check::Mode),
     pub wait_mode: AtomicU32,
-    _pad: u32,
+    /// whether it ends by itself, at a time: 1,
+    pub wait_timed: AtomicU32,
     /// and the thread whose end it waits for, as a `pthread_t`; 0 if it waits for none.
     pub wait_join: AtomicU64,
     /// The present thread, as a `pthread_t`.
@@ -816,12 +817,14 @@ pub struct Checked {
     pub wait_with: AtomicU32,
     /// and how often others had been woken when it began.
     pub wait_woken: AtomicU32,
-    _misuse: u32,
+    /// 1 once the log names the present thread.
+    pub named: AtomicU32,
     /// A hash of the locks that the thread has had, where that is asked for.
     pub had: [AtomicU64; 4],
     /// The address of the lock of which was last told that it is none.
     pub told: AtomicU64,
-    _room: AtomicU64,
+    /// The name by which the thread has logged last; 0 if it has logged nothing.
+    pub name: [AtomicU64; 2],
     /// The list of held locks, as long as it is short.
     pub held: [Held; SHORT_LIST],
 }
@@ -982,6 +985,9 @@ pub const LOG_WROTE: u32 = 4;
 pub const LOG_SIGNALLED: u32 = 6;
 /// [`LogHead::kind`] of a [`LogLock`]: the program has told its place.
 pub const LOG_PLACED: u32 = 5;
+/// [`LogHead::kind`] of an event that has nothing but the thread's name: of one of which the log is to speak and that
+/// logs nothing itself; or another name that a thread had at its end.
+pub const LOG_NAMED: u32 = 7;
 
 /// An event, whatever it is.
 #[repr(C, align(128))]
@@ -990,7 +996,9 @@ pub struct LogSlot {
     /// What it is.
     pub head: LogHead,
     /// See [`LogEdge`], [`LogLock`], [`LogMisuse`].
-    pub words: [AtomicU32; 28],
+    pub words: [AtomicU32; 24],
+    /// The kernel's name of the thread when it logged for the first time, as bytes; zeros follow.
+    pub name: [AtomicU64; 2],
 }
 
 impl LogSlot {
@@ -1051,7 +1059,7 @@ pub struct LogEdge {
     _pad: u32,
     /// What else was held.
     pub guards: [AtomicU32; GUARDS],
-    _room: [u32; 4],
+    _name: [u32; 4],
 }
 
 /// So many guards of an edge are kept.
@@ -1154,6 +1162,9 @@ const _: () = {
     assert!(size_of::<CheckSlot>() == 32 && size_of::<EdgeSlot>() == 32 && size_of::<PairSlot>() == 32);
     assert!(size_of::<LogSlot>() == 128 && size_of::<LogEdge>() == 128);
     assert!(size_of::<LogLock>() == 128 && size_of::<LogMisuse>() == 128);
+    assert!(offset_of!(LogEdge, _name) == offset_of!(LogSlot, name));
+    assert!(offset_of!(LogMisuse, number) + 8 <= offset_of!(LogSlot, name));
+    assert!(offset_of!(LogLock, place) + 8 <= offset_of!(LogSlot, name));
     assert!(WINDOW * size_of::<EdgeSlot>() <= PAGE as usize && (PAGE as usize).is_multiple_of(WINDOW * 32));
     // NULL-CHUNK: magic and version end before the tag of the first entry that page 0 would hold.
     assert!(VERSION_OFFSET as usize + 4 <= offset_of!(Entry, tag));

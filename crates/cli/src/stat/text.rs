@@ -532,6 +532,7 @@ fn noun(kind: LockKind) -> &'static str {
         LockKind::RobustMutex => "robust mutex",
         LockKind::PriorityMutex => "priority mutex",
         LockKind::Futex => "futex",
+        LockKind::Array => "semaphore of an array",
         LockKind::Mutex | LockKind::Recycled | LockKind::Overflow => "lock",
     }
 }

@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use poundlock_linux::statistics::{
-    ALLOWS, Kind, Lock, READS, READS_FAIRLY, SYMBOL, Statistics, TRIES, VERSION, WRITERS, Wait as Room,
+    ALLOWS, Kind, Lock, READS, READS_FAIRLY, SYMBOL, Statistics, TIMED, TRIES, VERSION, WRITERS, Wait as Room,
 };
 use poundlock_statfile::LockKind;
 use poundlock_statfile::writer::Wait;
@@ -106,6 +106,7 @@ fn manner(lock: &Lock) -> Manner {
         mode: Mode::from_byte(lock.how as u8),
         tries: lock.how & TRIES != 0,
         allows: lock.how & ALLOWS != 0,
+        timed: lock.how & TIMED != 0,
     }
 }
 
@@ -190,6 +191,9 @@ unsafe extern "C" fn not_destroyed(lock: &Lock, pc: usize, sp: usize) {
 unsafe extern "C" fn waits(condition: &Lock, mutex: &Lock, pc: usize, sp: usize) {
     // SAFETY: the caller's.
     unsafe { RECORDER.waits_with(counted(condition), counted(mutex), CallSite { pc, sp }) };
+    if condition.how & TIMED != 0 {
+        RECORDER.wait_is_timed();
+    }
 }
 
 unsafe extern "C" fn woken(condition: &Lock, mutex: &Lock, timed_out: bool) {

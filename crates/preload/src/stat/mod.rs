@@ -208,7 +208,8 @@ pub(crate) fn acquire<Time>(
             RECORDER.refused(lock, site, None, true);
         }
     } else if result == EBUSY {
-        let wait = RECORDER.wait_begin(lock, site, manner);
+        let timed = matches!(patience, Patience::Until(_));
+        let wait = RECORDER.wait_begin(lock, site, if timed { manner.timed() } else { manner });
         result = acquire(patience);
         match result {
             0 | EOWNERDEAD => RECORDER.acquired_after_wait(lock, wait, site, manner),
