@@ -138,11 +138,34 @@ static void *other(void *unused) {
     return unused;
 }
 
-static void deadlock(void) {
+static void *gives_up(void *unused) {
+    OK(poundlock_mutex_lock(&mutex));
+    pthread_barrier_wait(&both);
+    struct timespec soon;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &soon) == 0, "no time");
+    soon.tv_nsec += 300 * 1000 * 1000;
+    soon.tv_sec += soon.tv_nsec / 1000000000;
+    soon.tv_nsec %= 1000000000;
+    CHECK(poundlock_rwlock_clockwrlock(&shared, CLOCK_MONOTONIC, &soon) == ETIMEDOUT, "clockwrlock");
+    OK(poundlock_mutex_unlock(&mutex));
+    return unused;
+}
+
+static void *goes_on(void *unused) {
+    OK(poundlock_rwlock_rdlock(&shared));
+    pthread_barrier_wait(&both);
+    OK(poundlock_mutex_lock(&mutex));
+    OK(poundlock_mutex_unlock(&mutex));
+    OK(poundlock_rwlock_rdunlock(&shared));
+    return unused;
+}
+
+static void crossed(void *(*body)(void *), void *(*another)(void *)) {
     pthread_t thread;
     OK(pthread_barrier_init(&both, NULL, 2));
-    OK(pthread_create(&thread, NULL, one, NULL));
-    in_a_thread(other);
+    OK(pthread_create(&thread, NULL, body, NULL));
+    in_a_thread(another);
+    OK(pthread_join(thread, NULL));
 }
 
 // What libpoundlock looks for when it starts, as far as it is the same in all versions.
@@ -158,7 +181,9 @@ int main(int argc, char **argv) {
     } else if (strcmp(argv[1], "misuse") == 0) {
         misuse();
     } else if (strcmp(argv[1], "deadlock") == 0) {
-        deadlock();
+        crossed(one, other);
+    } else if (strcmp(argv[1], "timed") == 0) {
+        crossed(gives_up, goes_on);
     } else {
         CHECK(&poundlock_statistics != NULL, "nobody watches");
         for (int i = 1; i < 3; i++) poundlock_statistics.of_another_version(poundlock_statistics.version + i);

@@ -141,6 +141,11 @@ fn misuse_and_deadlocks_are_found() {
         for line in lines(&source("tests/capi/seen.c"), "deadlock") {
             assert!(places.iter().any(|place| place.ends_with(&line)), "{form:?}: {line}: {places:?}");
         }
+
+        // It is none if one of them gives up; that the order is wrong stays true.
+        let (output, report) = watched(installed, &end, &program, &["timed"]);
+        expect_status(&output, 0);
+        assert_eq!(kinds(&report), ["order"], "{form:?}: {report:#}");
     }
 }
 

@@ -148,6 +148,8 @@ pub const SMALL_DIRECTORY: usize = 912;
 pub const CELL_HEADS: usize = 512;
 /// Places for [`Site`]s in its second half.
 pub const SITES: usize = 512;
+/// Places of frames for which a thread keeps which of its [`Site`]s had that frame last.
+pub const FRAMES: usize = 1024;
 /// How many return addresses of a stack are kept.
 pub const MAX_FRAMES: usize = 30;
 /// How many different events are counted.
@@ -623,7 +625,9 @@ pub struct Record {
     /// How many waits began, and have not ended, inside of the one that is shown.
     pub nested: AtomicU32,
     _unused: u32,
-    _pad: [u64; 1],
+    /// The page of [`FRAMES`] blocks of sites, by their frames; 0 if there is none yet.
+    pub frames: AtomicU32,
+    _pad: u32,
     /// Waits that found no room for a cell.
     pub others: Cell,
     /// Sums over earlier lock instances: see RECYCLE.
@@ -1145,7 +1149,7 @@ const _: () = {
     assert!(size_of::<Cell>() == CELL_SIZE as usize);
     assert!(size_of::<Spread>() == BLOCK_SIZE as usize && size_of::<Site>() == BLOCK_SIZE as usize);
     assert!(offset_of!(Spread, tag) == offset_of!(Site, tag));
-    assert!(4 * (CELL_HEADS + SITES) == PAGE as usize);
+    assert!(4 * (CELL_HEADS + SITES) == PAGE as usize && 4 * FRAMES == PAGE as usize);
     assert!(EARLY as u32 * EARLY_BITS <= u32::BITS && CELL_BUCKETS < 1 << EARLY_BITS);
     assert!(size_of::<Events>() <= PAGE as usize);
     assert!(bucket(u64::MAX) == BUCKETS - 1);

@@ -181,11 +181,11 @@ impl Space<'_> {
             let symbol = file.symbol(vaddr);
             let text = match symbol {
                 Some(symbol) => {
-                    format!("{}+{:#x} (in {name})", short(&symbol.name), vaddr + 1 - symbol.address)
+                    format!("{}+{:#x} (in {name})", short(&symbol.name()), vaddr + 1 - symbol.address)
                 }
                 None => format!("{name}+{:#x}", vaddr + 1),
             };
-            let function = symbol.map(|symbol| symbol.name.clone()).unwrap_or_default();
+            let function = symbol.map(Symbol::name).unwrap_or_default();
             let is_plumbing = is_libc || function == "_start" || is_of_our_crate(&function);
             frames.push(Frame { function, is_plumbing, ..frame(text, &name, in_program) });
         }
@@ -211,7 +211,7 @@ impl Space<'_> {
         let member =
             member.unwrap_or_else(|| if offset == 0 { String::new() } else { format!("+{offset:#x}") });
         let declared_at = declared.map(|declared| self.symbols.line(&declared.file, Some(declared.line)));
-        Some(Variable { name: format!("{}{member} (in {in_file})", symbol.name), declared_at })
+        Some(Variable { name: format!("{}{member} (in {in_file})", symbol.name()), declared_at })
     }
 
     /// The variable as [`Space::variable`] names it, but that all elements of an array are one:
@@ -409,7 +409,14 @@ struct Function {
 struct Symbol {
     address: u64,
     size: u64,
-    name: String,
+    /// The name as the file has it.
+    raw: Box<str>,
+}
+
+impl Symbol {
+    fn name(&self) -> String {
+        readable(&self.raw)
+    }
 }
 
 /// One ELF file, with its debug information, which may be in another.
@@ -501,7 +508,7 @@ impl ElfFile {
                 None => (None, None),
             };
             // Debug information of lines only (-g1) does not name every function; the symbol table does.
-            let name = name.or_else(|| self.symbol(vaddr).map(|symbol| symbol.name.clone()));
+            let name = name.or_else(|| self.symbol(vaddr).map(Symbol::name));
             match name {
                 Some(name) => functions.push(Function { name, file, line }),
                 None if file.is_some() => functions.push(Function { name: "??".to_string(), file, line }),
@@ -530,9 +537,10 @@ impl ElfFile {
             for table in &mut tables {
                 // Of several names for one address the longest extent wins, and then the one without
                 // underscores.
+                let reserved = |name: &str| name.starts_with('_') && !is_mangled(name);
                 table.sort_by(|a, b| {
-                    let rank = |s: &Symbol| (s.address, std::cmp::Reverse(s.size), s.name.starts_with('_'));
-                    rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name))
+                    let rank = |s: &Symbol| (s.address, std::cmp::Reverse(s.size), reserved(&s.raw));
+                    rank(a).cmp(&rank(b)).then_with(|| a.raw.cmp(&b.raw))
                 });
                 table.dedup_by_key(|symbol| symbol.address);
             }
@@ -569,8 +577,10 @@ fn containing(table: &[Symbol], vaddr: u64) -> Option<&Symbol> {
 }
 
 fn read_symbols(path: &Path, tables: &mut [Vec<Symbol>; 2]) -> Option<()> {
-    let data = object::ReadCache::new(File::open(path).ok()?);
-    let file = object::File::parse(&data).ok()?;
+    // SAFETY: only read, and as bytes. Should somebody shorten the file meanwhile, we end by a signal, as the
+    // program that has it mapped does.
+    let data = unsafe { memmap2::Mmap::map(&File::open(path).ok()?) }.ok()?;
+    let file = object::File::parse(&*data).ok()?;
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
         let table = match symbol.kind() {
             SymbolKind::Text => &mut tables[0],
@@ -581,7 +591,7 @@ fn read_symbols(path: &Path, tables: &mut [Vec<Symbol>; 2]) -> Option<()> {
             continue;
         }
         let Ok(name) = symbol.name() else { continue };
-        table.push(Symbol { address: symbol.address(), size: symbol.size(), name: readable(name) });
+        table.push(Symbol { address: symbol.address(), size: symbol.size(), raw: name.into() });
     }
     Some(())
 }
@@ -589,11 +599,15 @@ fn read_symbols(path: &Path, tables: &mut [Vec<Symbol>; 2]) -> Option<()> {
 /// The name as it stands in the source. Only what is mangled is demangled: a plain `w` or `m` is a C name,
 /// though it is also how C++ abbreviates a built-in type.
 fn readable(name: &str) -> String {
-    if name.starts_with("_Z") || name.starts_with("_R") {
+    if is_mangled(name) {
         addr2line::demangle_auto(Cow::Borrowed(name), None).into_owned()
     } else {
         name.to_string()
     }
+}
+
+fn is_mangled(name: &str) -> bool {
+    name.starts_with("_Z") || name.starts_with("_R")
 }
 
 fn has_section<'data>(file: &impl object::Object<'data>, name: &str) -> bool {
@@ -757,13 +771,13 @@ mod tests {
     }
 
     fn symbol(address: u64, size: u64, name: &str) -> Symbol {
-        Symbol { address, size, name: name.to_string() }
+        Symbol { address, size, raw: name.into() }
     }
 
     #[test]
     fn symbols_cover_their_extent_and_no_more() {
         let table = [symbol(0x100, 0x40, "outer"), symbol(0x110, 0, "label"), symbol(0x200, 8, "next")];
-        let name = |vaddr| containing(&table, vaddr).map(|symbol| symbol.name.as_str());
+        let name = |vaddr| containing(&table, vaddr).map(|symbol| &*symbol.raw);
         assert_eq!(name(0xff), None);
         assert_eq!(name(0x100), Some("outer"));
         assert_eq!(name(0x110), Some("label"));
