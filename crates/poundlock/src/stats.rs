@@ -211,7 +211,8 @@ pub(crate) fn upgrade(
     wait: impl FnOnce() -> bool,
 ) -> bool {
     let Some(recorder) = recorder() else { return wait() };
-    let (reads, writes) = (readers.lock(Kind::Reader), writers.lock(Kind::Writer).that(ALLOWS | patience as u32));
+    let (reads, writes) =
+        (readers.lock(Kind::Reader), writers.lock(Kind::Writer).that(ALLOWS | patience as u32));
     // SAFETY: the lock and the wait are there during the calls, in the order that the recorder asks for.
     unsafe {
         if at_once() {
