@@ -1,7 +1,7 @@
 //! `poundlock stat`: a program run with its locks measured, its own or ours, and a report of where it waited.
 
 mod arrays;
-mod class;
+pub(crate) mod class;
 mod compare;
 mod diagnosis;
 mod diff;
@@ -10,13 +10,13 @@ mod figures;
 mod holders;
 mod inside;
 mod json;
-mod names;
+pub(crate) mod names;
 mod page;
-mod report;
+pub(crate) mod report;
 mod sampler;
 mod session;
 mod stacks;
-mod text;
+pub(crate) mod text;
 mod threads;
 mod timeline;
 
@@ -105,7 +105,7 @@ enum Sub {
 }
 
 /// A duration in seconds, of which parts count.
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0);
     let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     seconds.ok_or_else(|| "not a number of seconds above 0".to_owned())
@@ -177,23 +177,8 @@ fn stat(args: &Args) -> Result<u8, Failure> {
         compare::contradictions(args)?;
         return compare::main(args, &program, Files::open(args)?);
     }
-    let mut environment = library::environment_for(&program, lock, rwlocks)?;
-    environment.extend(args.run.arrays(lock).map(semaphores::change));
     let files = Files::open(args)?;
-    let dir = place::directory(figures::PREFIX)?;
-    environment.push((OsStr::new(library::STAT_VARIABLE), Some(dir.path().into())));
-    let command: Vec<String> =
-        args.run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let begun = Begun {
-        command: command.clone(),
-        lock: lock.to_string(),
-        rwlock: rwlocks.to_string(),
-        start_ns: monotonic_ns(),
-    };
-    // Nobody needs it unless we are killed, or there is no memory for the report.
-    let _ = begun.write(dir.path());
-    memory::keep(dir.path());
-
+    let Measured { environment, dir, command } = Measured::new(&args.run, &program, (lock, rwlocks))?;
     let mut session = Session::begin(args, dir.path(), command, (lock, rwlocks), files);
     let ended = launch::run_with(&program, &args.run.command, &environment, &mut session)?;
     session.linger();
@@ -212,6 +197,46 @@ fn stat(args: &Args) -> Result<u8, Failure> {
             Ok(ended.exit_code())
         }
     }
+}
+
+/// What a program is measured with.
+pub(crate) struct Measured {
+    /// The changes to its environment.
+    pub(crate) environment: Vec<library::Change>,
+    /// Where its processes leave their figures.
+    pub(crate) dir: tempfile::TempDir,
+    /// It, in words.
+    pub(crate) command: Vec<String>,
+}
+
+impl Measured {
+    pub(crate) fn new(
+        run: &run::Args,
+        program: &Path,
+        (lock, rwlocks): (Choice, RwLocks),
+    ) -> Result<Measured, Failure> {
+        let mut environment = library::environment_for(program, lock, rwlocks)?;
+        environment.extend(run.arrays(lock).map(semaphores::change));
+        let dir = place::directory(figures::PREFIX)?;
+        environment.push((OsStr::new(library::STAT_VARIABLE), Some(dir.path().into())));
+        let command: Vec<String> =
+            run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let begun = Begun {
+            command: command.clone(),
+            lock: lock.to_string(),
+            rwlock: rwlocks.to_string(),
+            start_ns: monotonic_ns(),
+        };
+        // Nobody needs it unless we are killed, or there is no memory for the report.
+        let _ = begun.write(dir.path());
+        memory::keep(dir.path());
+        Ok(Measured { environment, dir, command })
+    }
+}
+
+/// Says what the figures in a directory leave out.
+pub(crate) fn remark(dir: &Path, ended: &launch::Ended, command: &OsStr) {
+    Figures::read(dir, monotonic_ns()).remark(ended, command, None);
 }
 
 /// Reports on what is left of a run.

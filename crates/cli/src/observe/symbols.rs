@@ -35,6 +35,11 @@ impl Symbols {
 
     /// The addresses of one process.
     pub(crate) fn space<'a>(&'a self, snapshot: &'a Snapshot) -> Space<'a> {
+        self.space_of(Cow::Borrowed(snapshot))
+    }
+
+    /// As [`Symbols::space`], with the snapshot in it or not.
+    pub(crate) fn space_of<'a>(&'a self, snapshot: Cow<'a, Snapshot>) -> Space<'a> {
         Space {
             symbols: self,
             snapshot,
@@ -108,7 +113,7 @@ pub(crate) struct Variable {
 /// The address space of one process.
 pub(crate) struct Space<'a> {
     symbols: &'a Symbols,
-    snapshot: &'a Snapshot,
+    snapshot: Cow<'a, Snapshot>,
     calls: RefCell<HashMap<u64, Rc<[Frame]>>>,
     images: OnceCell<Vec<Image>>,
     /// By image, variable and offset in an element.

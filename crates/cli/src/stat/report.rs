@@ -421,7 +421,7 @@ fn spinlock(choice: Choice) -> &'static str {
 }
 
 /// Of which side of a readers-writer lock a row speaks, if of any.
-pub(super) fn side(kind: LockKind) -> Option<&'static str> {
+pub(crate) fn side(kind: LockKind) -> Option<&'static str> {
     match kind {
         LockKind::RwReaders | LockKind::SharedRwReaders => Some("readers"),
         LockKind::RwWriters | LockKind::SharedRwWriters => Some("writers"),
@@ -430,7 +430,7 @@ pub(super) fn side(kind: LockKind) -> Option<&'static str> {
 }
 
 /// The kind of the other side of such a lock.
-fn opposite(kind: LockKind) -> Option<LockKind> {
+pub(crate) fn opposite(kind: LockKind) -> Option<LockKind> {
     Some(match kind {
         LockKind::RwReaders => LockKind::RwWriters,
         LockKind::RwWriters => LockKind::RwReaders,
@@ -441,7 +441,7 @@ fn opposite(kind: LockKind) -> Option<LockKind> {
 }
 
 /// a / b, and 0 where there was nothing.
-pub(super) fn ratio(a: u64, b: u64) -> f64 {
+pub(crate) fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
 }
 

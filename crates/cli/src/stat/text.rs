@@ -431,7 +431,7 @@ fn visible(text: &str) -> usize {
 }
 
 /// Classes shown unless the user says otherwise.
-pub(super) const DEFAULT_SHOWN: usize = 10;
+pub(crate) const DEFAULT_SHOWN: usize = 10;
 
 const HEADINGS: [&str; 8] =
     ["lost", "wait", "waits", "held avg", "wait avg", "wait max", "acquired", "locks"];
@@ -464,7 +464,7 @@ fn row(report: &Report, class: &Class, several: bool) -> Row {
 }
 
 /// What a class is called.
-fn title(class: &Class, several: bool) -> String {
+pub(crate) fn title(class: &Class, several: bool) -> String {
     let mut name = class.name.clone();
     let figures = &class.figures;
     if figures.locks > 1 {
@@ -519,7 +519,7 @@ fn waits_at(report: &Report, class: &Class) -> String {
 }
 
 /// What one of a kind is called.
-fn noun(kind: LockKind) -> &'static str {
+pub(crate) fn noun(kind: LockKind) -> &'static str {
     match kind {
         LockKind::Spinlock => "spinlock",
         LockKind::RwReaders | LockKind::RwWriters => "readers-writer lock",
@@ -537,7 +537,7 @@ fn noun(kind: LockKind) -> &'static str {
 }
 
 /// Sites whose lines to look at are the same as one, with the stack of the longest; most waiting first.
-fn by_line(
+pub(crate) fn by_line(
     names: &Names,
     sites: impl Iterator<Item = (StackId, SiteFigures)>,
 ) -> Vec<(StackId, SiteFigures)> {
@@ -554,7 +554,7 @@ fn by_line(
 }
 
 /// The line to look at of a stack, and the functions that led there.
-fn chain(names: &Names, stack: StackId) -> String {
+pub(crate) fn chain(names: &Names, stack: StackId) -> String {
     let frames = names.interesting(stack);
     let Some(line) = names.line_of(stack) else { return "an unknown place".to_owned() };
     let at = frames.iter().position(|&id| id == line).unwrap_or(0);
@@ -622,11 +622,11 @@ pub(crate) fn duration(ns: u64) -> String {
     }
 }
 
-pub(super) fn average(total: u64, count: u64) -> String {
+pub(crate) fn average(total: u64, count: u64) -> String {
     total.checked_div(count).map_or_else(|| "-".to_string(), duration)
 }
 
-pub(super) fn percent(ratio: f64) -> String {
+pub(crate) fn percent(ratio: f64) -> String {
     let percent = ratio * 100.0;
     match percent {
         0.0 => "0 %".to_string(),
