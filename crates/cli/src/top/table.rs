@@ -320,7 +320,8 @@ impl Table {
             };
             let lost_ns = since(|record| record.lock_wait_ns);
             let other_ns = since(|record| record.wait_ns.saturating_sub(record.lock_wait_ns));
-            if record.lives && !looked.over {
+            // A thread that has ended since lived up to now, more or less.
+            if record.lives || looked.over && before.is_some_and(|before| before.lives) {
                 let lived = now_ns.saturating_sub(record.started_ns).min(span_ns);
                 tally.view.threads += 1;
                 tally.view.busy_ns += lived.saturating_sub(other_ns);
@@ -340,11 +341,11 @@ impl Table {
                 });
             }
         }
+        let pid = snapshot.pid;
         process.threads = looked.snapshot.records.into_iter().map(|record| (record.record, record)).collect();
+        tally.view.processes.push((looked.pid.unwrap_or(pid), looked.name));
         if looked.over {
             self.processes.remove(&looked.id);
-        } else {
-            tally.view.processes.push((looked.pid.unwrap_or(looked.snapshot.pid), looked.name));
         }
     }
 

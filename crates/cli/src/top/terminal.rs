@@ -9,6 +9,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use std::time::Duration;
 
+use ratatui_core::layout::Rect;
 use ratatui_core::terminal::{Frame, Terminal};
 use ratatui_crossterm::CrosstermBackend;
 use ratatui_crossterm::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
@@ -111,7 +112,7 @@ impl Screen {
         let backend = self.terminal.backend_mut();
         backend.write_all(ENTER)?;
         io::Write::flush(backend)?;
-        self.terminal.clear()
+        self.clear()
     }
 
     fn leave(&mut self) {
@@ -140,7 +141,9 @@ impl Screen {
 
     /// Everything anew, whatever others have written there.
     pub(super) fn clear(&mut self) -> io::Result<()> {
-        self.terminal.clear()
+        // `Terminal::clear` would ask the terminal where its cursor is, and wait for an answer among the keys.
+        let size = self.terminal.size()?;
+        self.terminal.resize(Rect::new(0, 0, size.width, size.height))
     }
 
     /// Whether it is of another size than what was drawn.
