@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::{FromArgMatches, Parser, Subcommand};
 
+mod attach;
 #[cfg(feature = "bench")]
 mod bench;
 #[cfg(feature = "carry")]

@@ -195,6 +195,17 @@ impl Space<'_> {
         frames
     }
 
+    /// The function that a return address goes back to by the table of symbols, which costs less than debug
+    /// information, and the file that it is in; each is empty if unknown.
+    pub(crate) fn symbol(&self, return_address: u64) -> (String, String) {
+        let address = return_address.wrapping_sub(1);
+        let Some(module) = self.snapshot.module_at(address) else { return Default::default() };
+        let offset = address - module.start + module.offset;
+        let file = self.symbols.file(&module.path);
+        let name = file.and_then(|file| file.symbol(file.code_at(offset)?).map(|symbol| symbol.name.clone()));
+        (name.unwrap_or_default(), file_name(&module.path))
+    }
+
     fn is_program(&self, module: &Module) -> bool {
         let exe = Path::new(&self.snapshot.exe);
         let path = Path::new(&module.path);
