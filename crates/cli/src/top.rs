@@ -4,6 +4,7 @@
 //! All is done by one thread, while `launch` waits for the command's end and for signals: it looks when it is
 //! time, and for keys twenty times a second.
 
+mod futexes;
 mod plain;
 mod records;
 mod screen;
@@ -28,6 +29,7 @@ use crate::observe::proc::{Stat, clock_ns};
 use crate::program::{self, reason};
 use crate::stat::{self, Measured};
 use crate::{output, run};
+use futexes::Futexes;
 use records::{Records, Whose};
 use screen::{Action, App, Behind};
 use source::{All, Source};
@@ -127,15 +129,21 @@ fn sources(pids: &[u32]) -> Result<Box<dyn Source>, Failure> {
             return Err(ours(format!("process {pid} does not exist, or has ended")));
         }
         let mut records = Records::new(Whose::Processes(vec![pid]));
-        if records.discover() { with.push(pid) } else { without.push((pid, records.notes())) }
+        match (records.discover(), records.notes().pop()) {
+            (true, _) => with.push(pid),
+            (false, None) => without.push(pid),
+            // It has figures that are none of ours to read.
+            (false, Some(note)) => return Err(ours(note)),
+        }
     }
-    if let Some((pid, notes)) = without.first() {
-        let why = notes.first().cloned().unwrap_or_else(|| {
-            format!("process {pid} keeps no figures: start it with `poundlock top -- COMMAND`")
-        });
-        return Err(ours(why));
+    let mut sources: Vec<Box<dyn Source>> = Vec::new();
+    if !with.is_empty() {
+        sources.push(Box::new(Records::new(Whose::Processes(with))));
     }
-    Ok(Box::new(All(vec![Box::new(Records::new(Whose::Processes(with)))])))
+    if !without.is_empty() {
+        sources.push(Box::new(Futexes::attach(&without)?));
+    }
+    Ok(Box::new(All(sources)))
 }
 
 /// Runs the command, looks at it, and passes its exit status on.
@@ -283,12 +291,17 @@ impl<'a> Session<'a> {
         let threads = if plain { self.args.threads } else { self.app.wants_threads() };
         let view = self.table.take(all, now, threads);
         let goes_on = self.source.goes_on();
+        let notes = self.source.notes();
         if plain {
+            for note in notes.iter().filter(|note| !self.app.notes.contains(note)) {
+                say(note);
+            }
+            self.app.notes = notes;
             let rows = if self.args.top == 0 { usize::MAX } else { self.args.top };
             let text = plain::table(&view, plain::Wanted { rows, threads });
             self.print(&text);
         } else {
-            self.app.notes = self.source.notes();
+            self.app.notes = notes;
             self.app.show(view);
         }
         if !self.runs && !goes_on {

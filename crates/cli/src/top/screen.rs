@@ -263,6 +263,9 @@ impl App {
         let area = frame.area();
         let width = usize::from(area.width);
         let mut lines = vec![self.title(width), self.total(width)];
+        if !self.notes.is_empty() {
+            lines.push(Line::styled(self.notes.join("; "), Style::new().add_modifier(Modifier::DIM)));
+        }
         let below = vec![self.about(), self.help()];
         let room = usize::from(area.height).saturating_sub(lines.len() + below.len());
         match self.page {
@@ -424,8 +427,7 @@ impl App {
             }),
             _ => None,
         };
-        let note = self.notes.first().cloned();
-        Line::from(note.or(row).unwrap_or_default())
+        Line::from(row.unwrap_or_default())
     }
 
     fn help(&self) -> Line<'static> {
