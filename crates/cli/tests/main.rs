@@ -24,5 +24,6 @@ mod stat_page;
 mod stat_reports;
 mod stat_ways;
 mod support;
+mod top;
 mod torture;
 mod who;

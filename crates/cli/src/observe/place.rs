@@ -134,7 +134,8 @@ fn leaves_figures(pid: u32, dir: &Path) -> bool {
     let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { return false };
     // Who only looks at a file, as `top` does, has it mapped as well.
     let dir = dir.to_string_lossy();
-    maps.lines().any(|line| line.contains(&*dir) && line.split(' ').nth(1).is_some_and(|mode| mode.contains('w')))
+    maps.lines()
+        .any(|line| line.contains(&*dir) && line.split(' ').nth(1).is_some_and(|mode| mode.contains('w')))
 }
 
 /// What a process is called: a program may be a link to one of another name.

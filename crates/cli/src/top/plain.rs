@@ -66,12 +66,18 @@ fn row_line(row: &Row, view: &View) -> String {
 fn thread_line(thread: &ThreadRow, view: &View) -> String {
     let [lost, ran, ready, waits] = thread_cells(thread, view);
     let (tid, name, doing) = (thread.tid, &thread.name, &thread.doing);
-    format!("{lost:>7}  {ran:>7}  {ready:>7}  {waits:>8}  {tid:>7}  {name:<15}  {doing}").trim_end().to_owned()
+    format!("{lost:>7}  {ran:>7}  {ready:>7}  {waits:>8}  {tid:>7}  {name:<15}  {doing}")
+        .trim_end()
+        .to_owned()
 }
 
 fn left_out(all: usize, shown: usize, what: &str) -> String {
     let more = all.saturating_sub(shown);
-    if more == 0 { String::new() } else { format!("and {} (--top 0 shows them)\n", counted(more as u64, &format!("more {what}"))) }
+    if more == 0 {
+        String::new()
+    } else {
+        format!("and {} (--top 0 shows them)\n", counted(more as u64, &format!("more {what}")))
+    }
 }
 
 /// What is looked at, and how it fares.

@@ -12,7 +12,7 @@ use poundlock_statfile::{Error, Live, Snapshot};
 
 use super::source::{Looked, Source};
 use crate::library;
-use crate::observe::place::{by_process, name_of};
+use crate::observe::place::{by_process, is_alive, name_of};
 use crate::observe::proc::{self, Stat};
 use crate::observe::symbols::{Space, Symbols, file_name};
 use crate::program::reason;
@@ -205,7 +205,12 @@ impl Source for Records {
     }
 
     fn goes_on(&self) -> bool {
-        matches!(self.whose, Whose::Everybody) || !self.tracked.is_empty()
+        match &self.whose {
+            Whose::Everybody => true,
+            Whose::Run(_) => !self.tracked.is_empty(),
+            // One that has become another program may have no file yet.
+            Whose::Processes(pids) => pids.iter().any(|&pid| is_alive(pid)),
+        }
     }
 
     fn notes(&self) -> Vec<String> {
@@ -286,16 +291,17 @@ fn statistics(maps: &Maps, files: &mut Files) -> Vec<PathBuf> {
 fn processes() -> Vec<u32> {
     let ours = std::process::id();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|&pid| pid != ours)
-        .collect()
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|&pid| pid != ours).collect()
 }
 
 /// The process with this id in its own namespace.
 fn outer_pid(inner: u32) -> Option<u32> {
     let is_it = |pid: u32| proc::inner_pid(pid) == Some(inner);
-    if is_it(inner) { Some(inner) } else { processes().into_iter().find(|&pid| is_it(pid) && speaks_of_us(pid)) }
+    if is_it(inner) {
+        Some(inner)
+    } else {
+        processes().into_iter().find(|&pid| is_it(pid) && speaks_of_us(pid))
+    }
 }
 
 /// Whether a process was started to leave figures.
@@ -303,7 +309,8 @@ fn speaks_of_us(pid: u32) -> bool {
     let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { return false };
     let asks = |entry: &[u8]| {
         let name = entry.split(|&byte| byte == b'=').next().unwrap_or_default();
-        [library::STAT_VARIABLE, library::STATS_VARIABLE].contains(&OsStr::from_bytes(name).to_str().unwrap_or(""))
+        [library::STAT_VARIABLE, library::STATS_VARIABLE]
+            .contains(&OsStr::from_bytes(name).to_str().unwrap_or(""))
     };
     environment.split(|&byte| byte == 0).any(asks)
 }

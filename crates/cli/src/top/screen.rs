@@ -277,7 +277,9 @@ impl App {
             }
             Page::Output => {
                 let text = behind.output(room.saturating_sub(1)).into_iter().map(Line::from);
-                lines.push(self.strong("what the command has printed (all of it follows when the screen is gone)"));
+                lines.push(
+                    self.strong("what the command has printed (all of it follows when the screen is gone)"),
+                );
                 lines.extend(text);
             }
             Page::Help => self.draw_text(&mut lines, help_page(), room),
@@ -363,7 +365,8 @@ impl App {
     }
 
     fn draw_threads(&mut self, lines: &mut Vec<Line<'static>>, room: usize) {
-        let mark = |sort: Sort, text: &str| if self.sort == sort { format!(">{text}") } else { text.to_owned() };
+        let mark =
+            |sort: Sort, text: &str| if self.sort == sort { format!(">{text}") } else { text.to_owned() };
         lines.push(self.strong(&format!(
             "{:>7}  {:>7}  {:>7}  {:>8}  {:>7}  {:<16}  doing",
             mark(Sort::Lost, "lost"),
@@ -377,8 +380,7 @@ impl App {
         for (at, thread) in self.window(rows.len(), room.saturating_sub(1)).map(|at| (at, &rows[at])) {
             let [lost, ran, ready, waits] = thread_cells(thread, &self.view);
             let (tid, name, doing) = (thread.tid, &thread.name, &thread.doing);
-            let text =
-                format!("{lost:>7}  {ran:>7}  {ready:>7}  {waits:>8}  {tid:>7}  {name:<16}  {doing}");
+            let text = format!("{lost:>7}  {ran:>7}  {ready:>7}  {waits:>8}  {tid:>7}  {name:<16}  {doing}");
             lines.push(self.row(vec![Span::raw(text)], at, false));
         }
     }
@@ -485,4 +487,166 @@ fn help_page() -> Vec<Line<'static>> {
         "on CPU, ready  shares of the time since the last look; ready: without a CPU",
     ];
     lines.into_iter().map(Line::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use poundlock_statfile::LockKind;
+    use ratatui_core::backend::TestBackend;
+    use ratatui_core::terminal::Terminal;
+
+    use super::*;
+
+    struct Nobody;
+
+    impl Behind for Nobody {
+        fn detail(&mut self, id: usize) -> Option<Detail> {
+            let lines = (0..100).map(|n| (Mark::Plain, 9, format!("frame {n}"))).collect();
+            (id == 2).then(|| Detail { title: "table_lock".to_owned(), lines })
+        }
+
+        fn output(&self, _: usize) -> Vec<String> {
+            vec!["hello from the command".to_owned()]
+        }
+    }
+
+    fn row(id: usize, name: &str, kind: LockKind, waits: u64, wait_ns: u64) -> Row {
+        Row {
+            id,
+            name: name.to_owned(),
+            kind,
+            waits,
+            wait_ns,
+            holds: kind.is_acquired().then_some((waits, waits * 1_000)),
+            waiting: 1,
+            history: VecDeque::from([0.1, 0.2]),
+            line: format!("held from {name}_user (a.c:7)"),
+        }
+    }
+
+    fn view(first_ns: u64) -> View {
+        View {
+            span_ns: 1_000_000_000,
+            since_ns: 5_000_000_000,
+            processes: vec![(4711, "server".to_owned())],
+            threads: 4,
+            busy_ns: 4_000_000_000,
+            lost_ns: first_ns + 100_000_000,
+            history: VecDeque::from([0.5, 0.6]),
+            rows: vec![
+                row(1, "queue_lock", LockKind::Mutex, 10, first_ns),
+                row(2, "table_lock", LockKind::Mutex, 500, 100_000_000),
+                row(3, "ready", LockKind::Condition, 7, 3_000_000_000),
+            ],
+            by_thread: vec![ThreadRow {
+                pid: 4711,
+                tid: 4712,
+                name: "worker".to_owned(),
+                lost_ns: 250_000_000,
+                doing: "waits for queue_lock, 2.00 ms".to_owned(),
+                ..ThreadRow::default()
+            }],
+            inexact: false,
+        }
+    }
+
+    /// What is on a screen of 100 columns.
+    fn drawn(app: &mut App) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(100, 14)).expect("a buffer");
+        terminal.draw(|frame| app.draw(frame, &mut Nobody)).expect("it is drawn");
+        let buffer = terminal.backend().buffer();
+        let line =
+            |y: u16| (0..100).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+        (0..14).map(line).collect()
+    }
+
+    fn press(app: &mut App, code: KeyCode) -> Action {
+        app.key(KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    fn app() -> App {
+        let mut app = App::new(false, true, true);
+        app.show(view(2_000_000_000));
+        app
+    }
+
+    #[test]
+    fn locks_come_by_the_share_of_time_lost() {
+        let lines = drawn(&mut app());
+        assert!(
+            lines[0].contains("server (4711): 4 threads, lost 52.5 % of their time (2.10 waiting"),
+            "{lines:#?}"
+        );
+        assert!(lines[2].starts_with("  >lost  waiting"), "{lines:#?}");
+        let row = " 50.0 %     2.00        10     200 ms    1.00 us          ▄█  queue_lock";
+        assert_eq!(lines[3], row, "{lines:#?}");
+        assert!(lines[4].ends_with("table_lock") && lines[5].is_empty(), "{lines:#?}");
+        assert_eq!(lines[12], "queue_lock: held from queue_lock_user (a.c:7)");
+        assert!(lines[13].starts_with("q quit  Enter stacks"), "{lines:#?}");
+    }
+
+    #[test]
+    fn a_selected_lock_stays_selected_wherever_it_goes() {
+        let mut app = app();
+        press(&mut app, KeyCode::Down);
+        app.show(view(1));
+        let lines = drawn(&mut app);
+        assert!(lines[3].ends_with("table_lock") && lines[12].starts_with("table_lock:"), "{lines:#?}");
+        assert_eq!(press(&mut app, KeyCode::Enter), Action::Nothing);
+        assert!(drawn(&mut app)[2..].join("\n").starts_with("table_lock\n         frame 0\n"));
+        // To the end, and no further.
+        press(&mut app, KeyCode::End);
+        assert!(drawn(&mut app)[11].ends_with("frame 99"));
+        press(&mut app, KeyCode::Up);
+        assert!(drawn(&mut app)[11].ends_with("frame 98"));
+        press(&mut app, KeyCode::Esc);
+        assert!(drawn(&mut app)[3].ends_with("table_lock"));
+    }
+
+    #[test]
+    fn keys_sort_switch_pause_and_leave() {
+        let mut app = app();
+        press(&mut app, KeyCode::Char('s'));
+        let lines = drawn(&mut app);
+        assert!(lines[2].contains(">waits/s") && lines[3].ends_with("table_lock"), "{lines:#?}");
+        press(&mut app, KeyCode::Char('w'));
+        let lines = drawn(&mut app);
+        assert!(lines[2].ends_with("other wait") && lines[3].contains("        -  "), "{lines:#?}");
+        assert_eq!(press(&mut app, KeyCode::Char('t')), Action::Look);
+        let lines = drawn(&mut app);
+        let thread =
+            " 25.0 %        -        -         0     4712  worker            waits for queue_lock, 2.00 ms";
+        assert_eq!(lines[3], thread, "{lines:#?}");
+        press(&mut app, KeyCode::Char('o'));
+        assert_eq!(drawn(&mut app)[3], "hello from the command");
+        press(&mut app, KeyCode::Char('?'));
+        assert!(drawn(&mut app)[2].starts_with("q              leave"));
+        press(&mut app, KeyCode::Esc);
+        press(&mut app, KeyCode::Esc);
+        assert_eq!(drawn(&mut app)[3], thread);
+        assert_eq!(press(&mut app, KeyCode::Char(' ')), Action::Nothing);
+        assert!(app.is_paused() && drawn(&mut app)[0].ends_with("PAUSED"));
+        assert_eq!(press(&mut app, KeyCode::Char(' ')), Action::Look);
+        assert_eq!(press(&mut app, KeyCode::Char('q')), Action::Quit);
+        let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(app.key(control), Action::Interrupt);
+    }
+
+    #[test]
+    fn any_size_will_do() {
+        let mut app = app();
+        for (width, height) in [(1, 1), (20, 3), (79, 5), (200, 60)] {
+            for key in ['t', 't', '?', '?', 'o', 'o'] {
+                press(&mut app, KeyCode::Char(key));
+                let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a buffer");
+                terminal.draw(|frame| app.draw(frame, &mut Nobody)).expect("it is drawn");
+            }
+        }
+    }
+
+    #[test]
+    fn small_shares_are_seen_beside_large_ones() {
+        assert_eq!(spark(&VecDeque::from([0.0, 0.001, 0.5, 1.0]), 5, 1.0), "  ▁▄█");
+        assert_eq!(spark(&VecDeque::from([0.0, 0.5]), 1, 0.5), "█");
+    }
 }

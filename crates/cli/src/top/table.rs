@@ -180,7 +180,8 @@ impl Table {
                 view.rows.push(row);
             }
         }
-        view.by_thread.sort_by_key(|thread| (std::cmp::Reverse((thread.lost_ns, thread.other_ns)), thread.tid));
+        view.by_thread
+            .sort_by_key(|thread| (std::cmp::Reverse((thread.lost_ns, thread.other_ns)), thread.tid));
         if threads {
             self.look_at_tasks(&mut view);
         }
@@ -216,7 +217,8 @@ impl Table {
         remember(history, ratio(now.wait_ns, view.busy_ns));
         let history = history.clone();
         let exact = !sort.groups.iter().any(|group| inexact.contains(group));
-        let holds = (exact && sort.class.kind.is_acquired()).then_some((now.waited_holds, now.waited_hold_ns));
+        let holds =
+            (exact && sort.class.kind.is_acquired()).then_some((now.waited_holds, now.waited_hold_ns));
         Some(Row {
             id,
             name: text::title(&sort.class, several),
@@ -418,7 +420,8 @@ impl Table {
         let heading = if exact { format!("made to wait by{both}") } else { "woken by".to_owned() };
         detail.put(Mark::Plain, 0, String::new());
         detail.put(Mark::Strong, 0, heading);
-        let of = if exact { causes.wait_ns } else { holders.iter().map(|(_, holder)| holder.caused_ns).sum() };
+        let of =
+            if exact { causes.wait_ns } else { holders.iter().map(|(_, holder)| holder.caused_ns).sum() };
         for &(&(acquired, released), holder) in holders.iter().take(PLACES) {
             let share = text::percent(ratio(holder.caused_ns, of));
             let caused = duration(holder.caused_ns);
@@ -492,7 +495,10 @@ impl Detail {
 fn is_other_side(class: &Class, other: &Class) -> bool {
     // Of a member the line is one of several that take it.
     let same = class.origin == "member" || other.at == class.at;
-    opposite(class.kind) == Some(other.kind) && other.origin == class.origin && other.name == class.name && same
+    opposite(class.kind) == Some(other.kind)
+        && other.origin == class.origin
+        && other.name == class.name
+        && same
 }
 
 fn remember(history: &mut VecDeque<f64>, share: f64) {
@@ -591,4 +597,104 @@ fn difference(now: &LockStats, before: Option<&LockStats>) -> Option<LockStats> 
 /// Where the order has hardly changed what is looked for is at the same place.
 fn was<T>(before: &[T], at: usize, is_it: impl Fn(&T) -> bool) -> Option<&T> {
     before.get(at).filter(|there| is_it(there)).or_else(|| before.iter().find(|there| is_it(there)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    use poundlock_statfile::{Snapshot, WaitNow};
+
+    use super::*;
+    use crate::observe::symbols::Symbols;
+
+    fn lock(slot: u32, contended: u64, wait_total_ns: u64) -> LockStats {
+        let half = |at: u64, share: u64| Site {
+            stack: Arc::from([at, 7]),
+            contended: contended * share / 4,
+            wait_ns: wait_total_ns * share / 4,
+            ..Site::default()
+        };
+        LockStats {
+            address: 0x1000 + u64::from(slot),
+            slot,
+            contended,
+            wait_total_ns,
+            waited_holds: contended,
+            waited_hold_ns: contended * 500,
+            sites: vec![half(0x40, 3), half(0x50, 1)],
+            ..LockStats::default()
+        }
+    }
+
+    fn looked(start_ns: u64, locks: Vec<LockStats>, wait_ns: u64, over: bool) -> Looked {
+        let symbols: &'static Symbols = Box::leak(Box::new(Symbols::new()));
+        let record = ThreadStats {
+            record: 1,
+            tid: 2,
+            lives: true,
+            started_ns: start_ns,
+            wait_ns,
+            lock_wait_ns: wait_ns,
+            waits: Some(WaitNow { address: 0x1001, since_ns: 10, ..WaitNow::default() }),
+            ..ThreadStats::default()
+        };
+        Looked {
+            id: 1,
+            pid: None,
+            name: "server".to_owned(),
+            snapshot: Snapshot { pid: 1, start_ns, records: vec![record], ..Snapshot::default() },
+            locks,
+            space: Rc::new(symbols.space_of(Cow::Owned(Snapshot::default()))),
+            generation: 1,
+            exact: true,
+            over,
+        }
+    }
+
+    #[test]
+    fn counting_begins_at_the_first_look_at_what_ran_before() {
+        let mut table = Table::new(1_000);
+        let view = table.take(vec![looked(500, vec![lock(1, 8, 800)], 800, false)], 2_000, false);
+        assert!(view.rows.is_empty() && view.lost_ns == 0, "{view:?}");
+        let view = table.take(vec![looked(500, vec![lock(1, 12, 1_200)], 1_200, false)], 3_000, false);
+        let row = &view.rows[0];
+        assert_eq!((row.waits, row.wait_ns, row.holds, row.waiting), (4, 400, Some((4, 2_000)), 1));
+        assert_eq!((view.lost_ns, view.busy_ns, view.threads), (400, 1_000, 1));
+        assert!(view.by_thread[0].doing.starts_with("waits for "), "{view:?}");
+        assert!((view.share() - 0.4).abs() < 1e-9);
+        // Nothing has happened: the row stays.
+        let view = table.take(vec![looked(500, vec![lock(1, 12, 1_200)], 1_200, false)], 4_000, false);
+        assert_eq!((view.rows[0].wait_ns, view.lost_ns, view.rows[0].history.len()), (0, 0, 2));
+        let detail = table.detail(view.rows[0].id).expect("it is known");
+        assert!(detail.lines[0].2.starts_with("400 ns in 4 waits"), "{:?}", detail.lines);
+        table.begin_anew();
+        let view = table.take(vec![looked(500, vec![lock(1, 12, 1_200)], 1_200, true)], 5_000, false);
+        assert_eq!(view.processes.len(), 1);
+    }
+
+    #[test]
+    fn a_process_that_began_later_counts_from_its_start() {
+        let mut table = Table::new(1_000);
+        let view = table.take(vec![looked(1_500, vec![lock(1, 8, 800)], 800, false)], 3_000, false);
+        assert_eq!((view.rows[0].wait_ns, view.busy_ns), (800, 1_500));
+        // A lock that is another one's neighbour in the file, and of the same sort.
+        let locks = vec![lock(1, 8, 800), lock(2, 4, 100)];
+        let view = table.take(vec![looked(1_500, locks, 900, false)], 4_000, false);
+        assert_eq!(view.rows.iter().map(|row| row.wait_ns).sum::<u64>(), 100);
+    }
+
+    #[test]
+    fn places_are_found_again_in_another_order() {
+        let before = lock(1, 8, 800);
+        let mut now = lock(1, 12, 1_200);
+        now.sites.reverse();
+        let change = difference(&now, Some(&before)).expect("it has changed");
+        let sites: Vec<_> =
+            change.sites.iter().map(|site| (site.stack[0], site.contended, site.wait_ns)).collect();
+        assert_eq!(sites, [(0x50, 1, 100), (0x40, 3, 300)]);
+        assert_eq!(difference(&now, Some(&now)), None);
+    }
 }
