@@ -50,7 +50,7 @@ enum Cmd {
     /// Run a program with its pthread locks on one of ours
     Run(run::Args),
     /// Run a program and show which locks it waits for, where, and how long
-    #[command(mut_arg("command", |argument| argument.required(false).required_unless_present("read")))]
+    #[command(mut_arg("command", |argument| argument.required(false).required_unless_present_any(["read", "pid"])))]
     Stat(Box<stat::Args>),
     /// Run a program and find deadlocks and misuse of its locks, before they happen
     Check(Box<check::Args>),
