@@ -356,6 +356,13 @@ fn await_signal(
     Some((signal, unsafe { info.assume_init() }))
 }
 
+/// Has signals wait until they are asked for, as while a command runs: for those who call [`linger`] without one.
+pub(crate) fn await_signals() {
+    let set = forwarded();
+    // SAFETY: the set is initialised.
+    unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
 /// After the command's end: waits while `goes_on`, as the command's children may. Looks whenever there is
 /// something to do meanwhile. A signal that asks us to end, and is not kept, ends the wait; it is returned.
 pub(crate) fn linger(

@@ -51,7 +51,7 @@ enum Cmd {
     /// Run a program with its pthread locks on one of ours
     Run(run::Args),
     /// Run a program and show which locks it waits for, where, and how long
-    #[command(mut_arg("command", |argument| argument.required(false).required_unless_present("read")))]
+    #[command(mut_arg("command", |argument| argument.required(false).required_unless_present_any(["read", "pid"])))]
     Stat(Box<stat::Args>),
     /// Show which locks a program loses time for, now: a live table of a running one, or of one that it runs
     #[command(mut_arg("command", |argument| argument.required(false).conflicts_with("pid")))]

@@ -1,6 +1,7 @@
 //! `poundlock stat`: a program run with its locks measured, its own or ours, and a report of where it waited.
 
 mod arrays;
+mod attached;
 pub(crate) mod class;
 mod compare;
 mod diagnosis;
@@ -32,7 +33,7 @@ use poundlock_statfile::Snapshot;
 use crate::message::{Failure, say, status};
 use crate::observe::file::Output;
 use crate::observe::place::{self, monotonic_ns};
-use crate::{launch, library, memory, output, program, run, semaphores};
+use crate::{attach, launch, library, memory, output, program, run, semaphores};
 pub(crate) use figures::runs;
 use figures::{Begun, Figures};
 use report::{About, Report, Wanted};
@@ -75,7 +76,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     delay: Option<Duration>,
     /// Measure for S seconds and report then; the program goes on
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, visible_alias = "seconds", value_name = "SECONDS", value_parser = seconds)]
     r#for: Option<Duration>,
     /// Report on the running program as often; so does SIGUSR2, sent to this command
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -93,6 +94,22 @@ pub(crate) struct Args {
         "command", "lock", "rwlock", "semaphores", "delay", "for", "every", "compare",
     ])]
     read: Option<PathBuf>,
+    /// Watch running processes, with commas between them: their waits for all locks that sleep, by futex calls
+    #[arg(
+        long,
+        value_name = "PID",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=i32::MAX as i64),
+        conflicts_with_all = ["command", "lock", "rwlock", "semaphores", "compare", "read", "events"],
+    )]
+    pid: Vec<u32>,
+    /// Watch the command in the same way, which loads nothing into it: for locks that are not pthread's, and
+    /// for static programs
+    #[arg(long, conflicts_with_all = ["lock", "rwlock", "semaphores", "compare", "read", "events"])]
+    futex: bool,
+    /// How stacks are taken, where futex calls are watched
+    #[arg(long, value_enum, value_name = "HOW", default_value_t, hide_possible_values = true)]
+    stacks: attach::Stacks,
     #[command(flatten)]
     run: run::Args,
 }
@@ -158,6 +175,8 @@ pub(crate) fn main(args: Args) -> ExitCode {
     let code = match (&args.sub, &args.read) {
         (Some(Sub::Diff(files)), _) => diff::main(files),
         (None, Some(dir)) => read(&args, dir),
+        (None, None) if !args.pid.is_empty() => attached::processes(&args),
+        (None, None) if args.futex => attached::command(&args),
         (None, None) => stat(&args),
     };
     match code {
@@ -272,6 +291,7 @@ fn read(args: &Args, dir: &Path) -> Result<u8, Failure> {
         ending: ending.to_owned(),
         now_ns,
         delayed: false,
+        futexes: None,
         command: begun.map_or_else(|| vec![exe], |begun| begun.command),
     };
     report(args, about, &[], &figures, None, files)?;

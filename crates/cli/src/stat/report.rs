@@ -34,6 +34,8 @@ pub(super) struct About {
     pub(super) now_ns: u64,
     /// Whether the first seconds are left out.
     pub(super) delayed: bool,
+    /// If all is from futex calls, seen from outside: what is to be said of those.
+    pub(super) futexes: Option<crate::attach::Events>,
 }
 
 /// One run.
@@ -160,7 +162,8 @@ impl Report {
         let mut inside = Inside::default();
         let mut singles =
             wanted.each.map(|shown| Singles { shown: shown.min(MOST_SHOWN), locks: Vec::new(), least: None });
-        let mut json = wanted.json.map(json::Locks::begin);
+        let counted = about.futexes.is_none();
+        let mut json = wanted.json.map(|to| json::Locks::begin(to, counted));
         let mut waited = Vec::new();
         let mut places = Places::new();
         for (process, snapshot) in snapshots.iter().enumerate() {
@@ -237,6 +240,16 @@ impl Report {
         };
         let idle = of(|kind| matches!(kind, LockKind::Condition | LockKind::Semaphore | LockKind::Join));
         let sampled = self.sampled.as_ref().map(|sampled| &sampled.total);
+        if self.about.futexes.is_some() {
+            // Of all waits it is known what they were for; of threads that are asleep elsewhere looks tell.
+            let parked = of(|kind| matches!(kind, LockKind::Futex | LockKind::Barrier));
+            let events = sampled.map_or(0, |times| {
+                let asleep = times.asleep.iter().chain(&times.idle);
+                asleep.filter(|(what, _)| what.is_for_events()).map(|(_, sum)| sum.ns).sum()
+            });
+            let busy = self.thread_time_ns.saturating_sub(idle + parked).saturating_sub(events);
+            return busy.max(self.wait_ns());
+        }
         // Short runs are over before the sampler has seen much of them.
         let seen = sampled.filter(|times| times.lived_ns >= self.thread_time_ns / 10 * 9);
         let busy = seen.map_or(self.thread_time_ns.saturating_sub(idle), |times| times.busy_ns());

@@ -111,7 +111,17 @@ impl Page {
         self.wrap("", &facts);
         self.text.push('\n');
         let waited = report.wait_ns();
-        if report.locks().next().is_none() {
+        if report.about.futexes.is_some() {
+            let share = percent(ratio(waited, report.busy_ns));
+            let line = format!(
+                "Sleeping for locks took {}: {share} of the time in which {} had something to do, {} together.",
+                duration(waited),
+                counted(report.locking_threads, "thread"),
+                duration(report.busy_ns)
+            );
+            let line = self.strong(&line);
+            self.wrap("", &line);
+        } else if report.locks().next().is_none() {
             writeln!(self.text, "No lock that is counted was used.")?;
         } else {
             let share = percent(ratio(waited, report.busy_ns));
@@ -136,7 +146,7 @@ impl Page {
         }
         self.others(report)?;
         self.times(report)?;
-        if report.locks().next().is_none() {
+        if report.locks().next().is_none() && report.about.futexes.is_none() {
             self.text.push('\n');
             self.wrap(
                 "",
@@ -171,9 +181,19 @@ impl Page {
         };
         let shown = wanted.min(rows.len());
         let several = report.each.as_ref().is_some_and(|each| several_processes(each));
-        let table: Vec<Row> = rows[..shown].iter().map(|class| row(report, class, several)).collect();
+        let mut table: Vec<Row> = rows[..shown].iter().map(|class| row(report, class, several)).collect();
         self.text.push('\n');
-        self.table(&HEADINGS, &table)?;
+        let mut headings = HEADINGS.to_vec();
+        if report.about.futexes.is_some() {
+            // What is not seen has no column.
+            headings.retain(|heading| !UNSEEN.contains(heading));
+            let unseen = |at: &usize| UNSEEN.contains(&HEADINGS[*at]);
+            for row in &mut table {
+                let cells = std::mem::take(&mut row.cells).into_iter().enumerate();
+                row.cells = cells.filter(|(at, _)| !unseen(at)).map(|(_, cell)| cell).collect();
+            }
+        }
+        self.table(&headings, &table)?;
         if total > shown {
             let listed: u64 = rows[..shown].iter().map(|class| class.figures.wait_ns).sum();
             let more = counted((total - shown) as u64, &format!("more {what}"));
@@ -232,6 +252,9 @@ impl Page {
             return;
         }
         let of_both = if causes.of_both { " (readers and writers)" } else { "" };
+        if report.about.futexes.is_some() {
+            return self.wakers(report, &holders, causes.wait_ns, of_both);
+        }
         self.wrap("  ", &format!("made to wait by{of_both}"));
         for (line, holder) in holders.iter().take(PLACES) {
             let at = line.map(|(did, id)| format!("{did} at {}", report.names.text(id)));
@@ -246,6 +269,31 @@ impl Page {
         if causes.handover_ns > 0 {
             let line = format!("{}: nobody, on its way to the next", duration(causes.handover_ns));
             self.wrap(&lead(causes.handover_ns, causes.wait_ns), &line);
+        }
+    }
+
+    /// Who woke the waiters: of a lock, whoever released it.
+    fn wakers(
+        &mut self,
+        report: &Report,
+        wakers: &[(Option<(&str, FrameId)>, HolderFigures)],
+        wait_ns: u64,
+        of_both: &str,
+    ) {
+        self.wrap("  ", &format!("woken by{of_both}"));
+        for (line, waker) in wakers.iter().take(PLACES) {
+            let at = line.map_or("an unknown place", |(_, id)| report.names.text(id));
+            let line = format!("{}: {} at {at}", duration(waker.caused_ns), counted(waker.holds, "wake-up"));
+            self.wrap(&lead(waker.caused_ns, wait_ns), &line);
+        }
+        let told: u64 = wakers.iter().map(|(_, waker)| waker.caused_ns).sum();
+        let rest = wait_ns.saturating_sub(told);
+        if rest > wait_ns / 100 {
+            let line = format!(
+                "{}: time limits, and waits whose wake-up was not seen or is to come",
+                duration(rest)
+            );
+            self.wrap(&lead(rest, wait_ns), &line);
         }
     }
 
@@ -436,6 +484,9 @@ pub(crate) const DEFAULT_SHOWN: usize = 10;
 const HEADINGS: [&str; 8] =
     ["lost", "wait", "waits", "held avg", "wait avg", "wait max", "acquired", "locks"];
 
+/// Those of what futex calls do not tell.
+const UNSEEN: [&str; 2] = ["held avg", "acquired"];
+
 /// A row of a table.
 struct Row {
     cells: Vec<String>,
@@ -576,6 +627,9 @@ const CALLERS: usize = 3;
 
 /// Whose locks were measured, of each kind; by program where they ran on different ones.
 pub(super) fn ran_on(report: &Report) -> Vec<String> {
+    if let Some(events) = &report.about.futexes {
+        return super::attached::remarks(events);
+    }
     let several = report.ran_on.len() > 1;
     let own = LockName::Glibc.name();
     let one = |on: &RanOn| {
