@@ -197,7 +197,7 @@ pub(crate) fn run_on(
     streams: Streams,
     meanwhile: &mut dyn Meanwhile,
 ) -> Result<Ended, Failure> {
-    let set = hold_signals();
+    let set = await_signals();
     // With SIGCHLD ignored, children would vanish unwaited for. Ours is put right; the child gets back what
     // it was. SAFETY: SIG_DFL is a valid disposition of this signal.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
@@ -303,14 +303,6 @@ fn forwarded() -> libc::sigset_t {
     }
 }
 
-/// Has signals that are not for us wait for [`linger`], or for the program's end, rather than ending us.
-pub(crate) fn hold_signals() -> libc::sigset_t {
-    let set = forwarded();
-    // SAFETY: the set is initialised.
-    unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
-    set
-}
-
 /// Signals that ask a process to end.
 pub(crate) const ENDING: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
@@ -357,10 +349,11 @@ fn await_signal(
 }
 
 /// Has signals wait until they are asked for, as while a command runs: for those who call [`linger`] without one.
-pub(crate) fn await_signals() {
+pub(crate) fn await_signals() -> libc::sigset_t {
     let set = forwarded();
-    // SAFETY: the set is initialised.
+    // SAFETY: the set is initialised. Blocked from here on, a signal waits rather than ending us.
     unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+    set
 }
 
 /// After the command's end: waits while `goes_on`, as the command's children may. Looks whenever there is

@@ -95,7 +95,7 @@ fn attached(args: &Args) -> Result<u8, Failure> {
     }
     let source = sources(&args.pid)?;
     let mut session = Session::new(args, source, std::io::stdout().is_terminal(), None)?;
-    launch::hold_signals();
+    launch::await_signals();
     // What there is now is where counting begins.
     session.begin();
     let over = Cell::new(false);

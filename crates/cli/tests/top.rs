@@ -7,8 +7,8 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command};
 
 use crate::support::{
-    LIMIT, await_sleep, compile_c, expect_status, poundlock, poundlock_bare, run_limited, scratch, start,
-    stderr, stdout, until,
+    LIMIT, await_sleep, compile_c, expect_status, missing, poundlock, poundlock_bare, run_limited, scratch,
+    start, stderr, stdout, until,
 };
 
 /// A thread waits for `lock`, which main has. Main says so with its id, and waits for the end of its input, or
@@ -100,6 +100,27 @@ fn a_process_that_keeps_figures_is_looked_at_from_outside() {
     // Whoever looks is none of those that are followed: `stat` ends with the program.
     running.kill(libc::SIGTERM);
     expect_status(&running.finish(LIMIT), 128 + libc::SIGTERM);
+}
+
+/// A process that nobody has prepared is known by its futex calls, and what they do not tell is not made up.
+#[test]
+fn any_process_is_looked_at_by_its_futex_calls() {
+    let program = compile_c(PROGRAM, &[]);
+    let mut running = start(Command::new(program).arg("stay"));
+    running.wait_for_output("stuck", LIMIT);
+    let pid = running.id().to_string();
+    let arguments = ["top", "--interval", "0.1", "--count", "2", "--pid", &pid];
+    let output = run_limited(poundlock_bare().args(arguments), LIMIT);
+    running.kill(libc::SIGTERM);
+    if output.status.code() == Some(125) {
+        return missing("a right to see futex calls", stderr(&output).trim());
+    }
+    expect_status(&output, 0);
+    assert!(stderr(&output).contains(&format!("process {pid}: by futex calls: ")), "{}", stderr(&output));
+    let text = stdout(&output);
+    let row = text.lines().find(|line| line.contains(LOCK)).unwrap_or_else(|| panic!("{text}"));
+    // Nobody sees how long it was held.
+    assert!(row.contains("          -  lock (in program)"), "{row}");
 }
 
 #[test]
