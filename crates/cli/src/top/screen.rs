@@ -295,18 +295,18 @@ impl App {
     }
 
     fn title(&self, width: usize) -> Line<'static> {
+        // First, so that it is seen where the line is too long.
         let state = match (&self.ended, self.paused) {
-            (Some(_), _) => "  ended",
+            (Some(_), _) => "  ENDED",
             (None, true) => "  PAUSED",
             (None, false) => "",
         };
-        let mut text = if self.view.span_ns == 0 {
-            "poundlock top: looking".to_owned()
+        let text = if self.view.span_ns == 0 {
+            format!("poundlock top{state}: looking")
         } else {
             let every = self.view.span_ns as f64 / 1e9;
-            format!("poundlock top  {}  every {every:.1} s", headline(&self.view))
+            format!("poundlock top{state}  {}  every {every:.1} s", headline(&self.view))
         };
-        text += state;
         Line::styled(format!("{text:<width$}"), Style::new().add_modifier(Modifier::REVERSED))
     }
 
@@ -578,7 +578,7 @@ mod tests {
             "{lines:#?}"
         );
         assert!(lines[2].starts_with("  >lost  waiting"), "{lines:#?}");
-        let row = " 50.0 %     2.00        10     200 ms    1.00 us          ▄█  queue_lock";
+        let row = " 50.0 %     2.00      10.0     200 ms    1.00 us          ▄█  queue_lock";
         assert_eq!(lines[3], row, "{lines:#?}");
         assert!(lines[4].ends_with("table_lock") && lines[5].is_empty(), "{lines:#?}");
         assert_eq!(lines[12], "queue_lock: held from queue_lock_user (a.c:7)");
@@ -625,7 +625,7 @@ mod tests {
         press(&mut app, KeyCode::Esc);
         assert_eq!(drawn(&mut app)[3], thread);
         assert_eq!(press(&mut app, KeyCode::Char(' ')), Action::Nothing);
-        assert!(app.is_paused() && drawn(&mut app)[0].ends_with("PAUSED"));
+        assert!(app.is_paused() && drawn(&mut app)[0].starts_with("poundlock top  PAUSED  5.0 s"));
         assert_eq!(press(&mut app, KeyCode::Char(' ')), Action::Look);
         assert_eq!(press(&mut app, KeyCode::Char('q')), Action::Quit);
         let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
