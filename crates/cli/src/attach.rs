@@ -93,7 +93,10 @@ impl Engine {
             Stacks::Auto if pids.iter().all(|&pid| has_frame_pointers(&largest(pid))) => Copying::Chain,
             Stacks::Auto => Copying::Stack,
         };
-        let mut engine = Engine::new(copying, pids.to_vec())?;
+        let wine = |&pid: &u32| {
+            remote::maps(pid).is_ok_and(|maps| maps.0.iter().any(|mapping| is_wine(Path::new(&mapping.path))))
+        };
+        let mut engine = Engine::new(copying, pids.to_vec(), pids.iter().any(wine))?;
         for &pid in pids {
             let process = Process::new(pid, engine.since, None);
             engine.processes.insert(pid, process);
@@ -111,17 +114,17 @@ impl Engine {
             Stacks::Auto if has_frame_pointers(program) => Copying::Chain,
             Stacks::Auto | Stacks::Dwarf => Copying::Stack,
         };
-        let mut engine = Engine::new(copying, Vec::new())?;
+        let mut engine = Engine::new(copying, Vec::new(), is_wine(program))?;
         match engine.perf.open(Whose::Child) {
             Ok(_) => Ok(engine),
             Err(error) => Err(engine.perf.refused(&error)),
         }
     }
 
-    fn new(copying: Copying, named: Vec<u32>) -> Result<Engine, Failure> {
+    fn new(copying: Copying, named: Vec<u32>, all: bool) -> Result<Engine, Failure> {
         let now = monotonic_ns();
         Ok(Engine {
-            perf: Perf::new(copying)?,
+            perf: Perf::new(copying, all)?,
             symbols: Symbols::new(),
             named,
             processes: HashMap::new(),
@@ -390,6 +393,22 @@ pub(crate) fn record_file(pid: u32) -> Option<PathBuf> {
     });
     let mut paths = mapped.filter_map(|mapping| Some(described.module_at(mapping.start)?.path.clone()));
     paths.find(|path| Live::open(Path::new(path)).is_ok_and(|live| live.pid() == inner)).map(PathBuf::from)
+}
+
+/// Whether a file is of Wine, whose locks wait for several futexes at a time.
+fn is_wine(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with("wine") || name == "ntdll.so"
+    })
+}
+
+/// Has the calling thread get a CPU before others where it may: what is not taken in soon has no room. Children
+/// that it starts later have the same, so it is asked for when they have been started.
+pub(crate) fn hurry() {
+    const BEFORE_OTHERS: libc::c_int = -10;
+    // SAFETY: takes numbers. Users may not: then it stays as it is.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, BEFORE_OTHERS) };
 }
 
 /// The file with most code in a process, the C library left out.

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::message::{Failure, status};
 
 /// As much memory is taken for all rings together, less where there are few CPUs,
-const RINGS: usize = 64 << 20;
+const RINGS: usize = 128 << 20;
 /// and for each of them at most and at least.
-const RING: (usize, usize) = (16 << 20, 64 << 10);
+const RING: (usize, usize) = (32 << 20, 64 << 10);
 /// A record has the innermost bytes of a stack: enough to leave the C library, where frame pointers lead on,
 const INNER: u32 = 1024;
 /// and as much as is unwound where they do not.
@@ -131,16 +131,20 @@ const SET_OUTPUT: libc::c_ulong = 0x2405;
 const GET_ID: libc::c_ulong = 0x8008_2407;
 const CLOEXEC: libc::c_ulong = 8;
 
-/// The system calls that are watched. The first one is there in every kernel; the others need not be.
+/// The system calls that are watched. The first one is there in every kernel. The others need not be, and only
+/// Wine makes them: elsewhere they would cost each context switch something for nothing.
 const CALLS: [&str; 5] = ["futex", "futex_waitv", "futex_wait", "futex_wake", "futex_requeue"];
 
 /// The numbers of the tracepoints.
 pub(super) struct Tracepoints(Vec<(What, u64)>);
 
 impl Tracepoints {
+    /// Those of all calls, or of the one that nearly all programs make.
+    ///
     /// # Errors
     /// If the kernel has none, or does not show them to us.
-    pub(super) fn find() -> Result<Tracepoints, Failure> {
+    pub(super) fn find(all: bool) -> Result<Tracepoints, Failure> {
+        let others = if all { &CALLS[1..] } else { &[] };
         const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
         let events = |place: &str| PathBuf::from(place).join("events/syscalls");
         let mut error = io::Error::from(io::ErrorKind::NotFound);
@@ -151,19 +155,19 @@ impl Tracepoints {
             };
             match (id("sys_enter_futex".into()), id("sys_exit_futex".into())) {
                 (Ok(enter), Ok(exit)) => {
-                    let mut all = vec![(What::Enter, enter), (What::Exit, exit)];
-                    for call in &CALLS[1..] {
+                    let mut found = vec![(What::Enter, enter), (What::Exit, exit)];
+                    for call in others {
                         if let (Ok(enter), Ok(exit)) =
                             (id(format!("sys_enter_{call}")), id(format!("sys_exit_{call}")))
                         {
-                            all.extend([(What::Enter, enter), (What::Exit, exit)]);
+                            found.extend([(What::Enter, enter), (What::Exit, exit)]);
                         }
                     }
-                    return Ok(Tracepoints(all));
+                    return Ok(Tracepoints(found));
                 }
-                (Err(found), _) | (_, Err(found)) => {
+                (Err(other), _) | (_, Err(other)) => {
                     if error.kind() != io::ErrorKind::PermissionDenied {
-                        error = found;
+                        error = other;
                     }
                 }
             }
@@ -222,8 +226,9 @@ pub(super) struct Perf {
 }
 
 impl Perf {
-    pub(super) fn new(copying: Copying) -> Result<Perf, Failure> {
-        let tracepoints = Tracepoints::find()?;
+    /// `all`: of all calls that wait for futexes.
+    pub(super) fn new(copying: Copying, all: bool) -> Result<Perf, Failure> {
+        let tracepoints = Tracepoints::find(all)?;
         let cpus = online();
         raise_file_limit();
         Ok(Perf {
@@ -235,16 +240,6 @@ impl Perf {
             sources: HashMap::new(),
             threads_alone: true,
         })
-    }
-
-    /// What the records with this id are of.
-    pub(super) fn source(&self, id: u64) -> Option<Source> {
-        self.sources.get(&id).copied()
-    }
-
-    /// Whether a thread has events of its own.
-    pub(super) fn has(&self, tid: u32) -> bool {
-        self.events.contains_key(&tid)
     }
 
     /// A thread has ended; another one may get its id. Its events are kept: they may own rings, and its

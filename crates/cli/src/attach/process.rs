@@ -57,8 +57,6 @@ pub(super) struct Process {
 struct Told {
     kind: Option<Kind>,
     maker: Maker,
-    /// As many of its innermost addresses are of those who wait for others.
-    inner: usize,
     /// By what the word was to be: how far before it the object begins.
     before: [u64; 4],
     /// The word is in no lock.
@@ -387,7 +385,6 @@ fn told(space: &Space, addresses: &Arc<[u64]>) -> Told {
         return Told {
             kind: None,
             maker: Maker::Unknown,
-            inner: 0,
             before: [0; 4],
             elsewhere: false,
             nameless,
@@ -411,7 +408,6 @@ fn told(space: &Space, addresses: &Arc<[u64]>) -> Told {
     Told {
         kind: Some(java.unwrap_or(first.kind)),
         maker: if ours { Maker::Poundlock } else { first.maker },
-        inner,
         before: std::array::from_fn(|expected| said(expected as u32).map_or(0, |(_, said)| said.before)),
         elsewhere: ours || java.is_some() || first.maker == Maker::ParkingLot,
         nameless,

@@ -27,7 +27,9 @@ fn locks_of_rust_are_known_by_name() {
         threads.any(|thread| thread["name"] == name && thread["waits_for"]["steady"] == true)
     };
     until_who(target.pid(), "asleep", |document| {
-        ["std-mutex", "std-reads", "std-writes", "std-condvar", "pl-mutex"].iter().all(|name| waits(document, name))
+        ["std-mutex", "std-reads", "std-writes", "std-condvar", "pl-mutex"]
+            .iter()
+            .all(|name| waits(document, name))
     });
     let report = watched(target.pid());
     for (name, kind) in [
@@ -41,7 +43,9 @@ fn locks_of_rust_are_known_by_name() {
     // parking_lot keeps its queues apart from its locks: they are known by the lines that take them.
     let taken = list(&report, "classes").iter().find(|class| {
         class["kind"] == "mutex"
-            && class["name"].as_str().is_some_and(|name| name.starts_with("taken in") && name.contains("rust_target"))
+            && class["name"]
+                .as_str()
+                .is_some_and(|name| name.starts_with("taken in") && name.contains("rust_target"))
     });
     assert!(taken.is_some(), "{report:#}");
 }
@@ -55,7 +59,9 @@ fn threads_of_go_park() {
     let target = Target::ready(&mut Command::new(program));
     until_who(target.pid(), "parked", |document| steady(document) >= 1);
     let report = watched(target.pid());
-    let parked = list(&report, "classes").iter().any(|class| class["kind"] == "futex" && number(class, "contended") > 0);
+    let parked = list(&report, "classes")
+        .iter()
+        .any(|class| class["kind"] == "futex" && number(class, "contended") > 0);
     assert!(parked, "{report:#}");
 }
 

@@ -11,7 +11,7 @@ use super::{Target, kinds, said, source, steady, thread as named, until_who, wai
 use crate::support::{LIMIT, expect_status, list, need, run_limited, scratch};
 
 /// In the environment of this program: it is to be looked at.
-const TARGET: &str = "POUNDLOCK_TEST_WHO_TARGET";
+pub(crate) const TARGET: &str = "POUNDLOCK_TEST_WHO_TARGET";
 
 static HELD: Mutex<i32> = Mutex::new(0);
 static WRITTEN: RwLock<i32> = RwLock::new(0);
@@ -99,13 +99,13 @@ fn locks_of_rust_have_waiters_and_no_holders() {
     said(target.pid(), &["a lock of the language does not say who holds it"]);
 }
 
-#[test]
-fn go_has_threads_that_park_and_a_note() {
+/// The program in Go, if that is installed.
+pub(crate) fn go_program() -> Option<PathBuf> {
     let installed = poundlock_testing::find("go")
         .or_else(|| Some(PathBuf::from("/usr/local/go/bin/go")).filter(|path| path.is_file()));
     let Some(go) = installed else {
         eprintln!("SKIPPED: needs go (apt-get install golang-go)");
-        return;
+        return None;
     };
     let dir = scratch();
     let (file, program) = (dir.join("mutexes.go"), dir.join("mutexes"));
@@ -120,6 +120,12 @@ fn go_has_threads_that_park_and_a_note() {
         ("CGO_ENABLED", "0"),
     ]);
     expect_status(&run_limited(&mut build, LIMIT), 0);
+    Some(program)
+}
+
+#[test]
+fn go_has_threads_that_park_and_a_note() {
+    let Some(program) = go_program() else { return };
     let target = Target::ready(&mut Command::new(program));
     let of_go = |thread: &&Value| {
         list(thread, "stack")
@@ -137,10 +143,10 @@ fn go_has_threads_that_park_and_a_note() {
     said(target.pid(), &["note: Go keeps goroutines that wait for its locks off the threads"]);
 }
 
-#[test]
-fn java_has_threads_that_wait_and_a_note() {
-    let Some(java) = need("java", "default-jdk-headless") else { return };
-    let Some(javac) = need("javac", "default-jdk-headless") else { return };
+/// The program in Java, if that is installed.
+pub(crate) fn java_program() -> Option<Command> {
+    let java = need("java", "default-jdk-headless")?;
+    let javac = need("javac", "default-jdk-headless")?;
     let dir = scratch();
     let file = dir.join("Monitors.java");
     std::fs::write(&file, source!("Monitors.java")).expect("it can be written");
@@ -148,6 +154,12 @@ fn java_has_threads_that_wait_and_a_note() {
     expect_status(&output, 0);
     let mut command = Command::new(java);
     command.args(["-Xmx128m", "-XX:+UseSerialGC", "-cp"]).arg(&dir).arg("Monitors");
+    Some(command)
+}
+
+#[test]
+fn java_has_threads_that_wait_and_a_note() {
+    let Some(mut command) = java_program() else { return };
     let target = Target::ready(&mut command);
     let takes = |document: &Value| {
         let steady = |name: &str| {
