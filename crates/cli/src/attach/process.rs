@@ -10,6 +10,7 @@ use super::stacks::{Copied, NO_STACK, Object, StackId, Stacks};
 use super::waits::{Place, Sort, Waited};
 use crate::observe::proc;
 use crate::observe::symbols::{Space, Symbols};
+use crate::observe::words::sleeps_in_go;
 use crate::remote::Memory as _;
 use crate::remote::maps::{Files, Mapping, Maps};
 use crate::remote::process::Live;
@@ -24,6 +25,10 @@ const AROUND: u64 = 64;
 const NUMBERS: u64 = 16;
 /// Where the words of condition variables are that say nothing else: glibc up to 2.40.
 const CONDITION: u64 = 40;
+
+/// Parts of the names of functions of Java's machine that do the same.
+const JAVA: [&str; 5] =
+    ["PlatformEvent::", "ObjectMonitor::", "ObjectSynchronizer::", "Parker::", "Unsafe_Park"];
 
 /// A thread.
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +126,11 @@ impl Process {
         if let Some(life) = self.threads.get_mut(&tid) {
             life.until = Some(time);
         }
+    }
+
+    /// It is another program from now on.
+    pub(super) fn ended_all(&mut self, time: u64) {
+        self.threads.values_mut().for_each(|life| life.until = life.until.or(Some(time)));
     }
 
     /// All its threads have ended.
@@ -396,7 +406,9 @@ fn told(space: &Space, addresses: &Arc<[u64]>) -> Told {
     // A wrapper of that name, or one within our library, is not the caller either.
     let mut inner = depth + 1;
     while functions.get(inner).is_some_and(|(name, module)| {
-        (ours && module.starts_with("libpoundlock"))
+        (first.maker == Maker::Go && sleeps_in_go(name))
+            || (ours && module.starts_with("libpoundlock"))
+            || (java.is_some() && module.starts_with("libjvm") && JAVA.iter().any(|part| name.contains(part)))
             || said_by(name, 2, of_musl).is_some_and(|said| said.kind == first.kind)
     }) {
         inner += 1;

@@ -371,6 +371,13 @@ impl Waits {
         waited.add(tid, now.saturating_sub(since), None, chain);
     }
 
+    /// The process is another program: nobody waits there any more.
+    pub(super) fn executed(&mut self, pid: u32) {
+        self.threads.retain(|_, thread| thread.pid != pid);
+        self.wakes.retain(|(of, _), _| *of != pid);
+        self.moves.retain(|(of, _), _| *of != pid);
+    }
+
     /// Forgets the figures; waits that go on begin now.
     pub(super) fn begin_anew(&mut self, now: u64) {
         self.places.clear();

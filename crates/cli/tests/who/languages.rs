@@ -99,13 +99,13 @@ fn locks_of_rust_have_waiters_and_no_holders() {
     said(target.pid(), &["a lock of the language does not say who holds it"]);
 }
 
-/// The program in Go, if that is installed.
-pub(crate) fn go_program() -> Option<PathBuf> {
+#[test]
+fn go_has_threads_that_park_and_a_note() {
     let installed = poundlock_testing::find("go")
         .or_else(|| Some(PathBuf::from("/usr/local/go/bin/go")).filter(|path| path.is_file()));
     let Some(go) = installed else {
         eprintln!("SKIPPED: needs go (apt-get install golang-go)");
-        return None;
+        return;
     };
     let dir = scratch();
     let (file, program) = (dir.join("mutexes.go"), dir.join("mutexes"));
@@ -120,12 +120,6 @@ pub(crate) fn go_program() -> Option<PathBuf> {
         ("CGO_ENABLED", "0"),
     ]);
     expect_status(&run_limited(&mut build, LIMIT), 0);
-    Some(program)
-}
-
-#[test]
-fn go_has_threads_that_park_and_a_note() {
-    let Some(program) = go_program() else { return };
     let target = Target::ready(&mut Command::new(program));
     let of_go = |thread: &&Value| {
         list(thread, "stack")
@@ -141,12 +135,13 @@ fn go_has_threads_that_park_and_a_note() {
         assert!(list(thread, "stack").len() > 2, "{thread:#}");
     }
     said(target.pid(), &["note: Go keeps goroutines that wait for its locks off the threads"]);
+    crate::attach::languages::threads_of_go_park(&target);
 }
 
-/// The program in Java, if that is installed.
-pub(crate) fn java_program() -> Option<Command> {
-    let java = need("java", "default-jdk-headless")?;
-    let javac = need("javac", "default-jdk-headless")?;
+#[test]
+fn java_has_threads_that_wait_and_a_note() {
+    let Some(java) = need("java", "default-jdk-headless") else { return };
+    let Some(javac) = need("javac", "default-jdk-headless") else { return };
     let dir = scratch();
     let file = dir.join("Monitors.java");
     std::fs::write(&file, source!("Monitors.java")).expect("it can be written");
@@ -154,12 +149,6 @@ pub(crate) fn java_program() -> Option<Command> {
     expect_status(&output, 0);
     let mut command = Command::new(java);
     command.args(["-Xmx128m", "-XX:+UseSerialGC", "-cp"]).arg(&dir).arg("Monitors");
-    Some(command)
-}
-
-#[test]
-fn java_has_threads_that_wait_and_a_note() {
-    let Some(mut command) = java_program() else { return };
     let target = Target::ready(&mut command);
     let takes = |document: &Value| {
         let steady = |name: &str| {
@@ -175,6 +164,7 @@ fn java_has_threads_that_wait_and_a_note() {
         assert!(waits["mutex"].is_u64(), "{:#}", named(&document, name));
     }
     said(target.pid(), &["note: Java's monitors", &format!("`jstack {}`", target.pid())]);
+    crate::attach::languages::threads_of_java_wait(&target);
 }
 
 /// Without symbols of its own, what is in memory tells of mutexes.
