@@ -180,9 +180,14 @@ impl Tracepoints {
 fn no_tracepoints(error: &io::Error) -> String {
     let mounted = || Path::new("/sys/kernel/tracing/events").exists();
     match error.kind() {
-        io::ErrorKind::PermissionDenied => "the kernel's tracepoints may not be read: run this with sudo, or let \
-                                             users read them: sudo mount -o remount,mode=755 /sys/kernel/tracing"
-            .to_owned(),
+        io::ErrorKind::PermissionDenied => {
+            // SAFETY: takes no arguments.
+            let group = unsafe { libc::getegid() };
+            format!(
+                "the kernel's tracepoints may not be read: run this with sudo, or let your group read them: sudo mount \
+                 -o remount,mode=750,gid={group} /sys/kernel/tracing"
+            )
+        }
         _ if is_root() && !mounted() => {
             "there is no tracefs here: mount -t tracefs tracefs /sys/kernel/tracing; in a container: docker run \
              -v /sys/kernel/tracing:/sys/kernel/tracing:ro --cap-add=PERFMON --cap-add=SYS_PTRACE"
@@ -190,7 +195,7 @@ fn no_tracepoints(error: &io::Error) -> String {
         }
         _ if !mounted() => {
             "there is no tracefs that you may read: run this with sudo, or have it mounted: sudo mount -t tracefs \
-             -o mode=755 tracefs /sys/kernel/tracing"
+             -o mode=750,gid=$(id -g) tracefs /sys/kernel/tracing"
                 .to_owned()
         }
         _ => "this kernel has no tracepoints of system calls (CONFIG_FTRACE_SYSCALLS): futex calls cannot be seen"

@@ -250,7 +250,8 @@ impl Process {
         let before = told.before[usize::from(expected).min(3)];
         let object = match (kind, told.maker) {
             _ if place.own_object => place.word,
-            _ if told.elsewhere => none,
+            // A thread of Go waits at a word of its own for whatever its goroutines need.
+            _ if told.elsewhere || told.maker == Maker::Go => none,
             (Kind::Condition, Maker::Glibc) => {
                 let known = self.stacks.get(place.stack).condition;
                 (place.word & !7).wrapping_sub(known.or_else(|| self.usual()).unwrap_or(CONDITION))
