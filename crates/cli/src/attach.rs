@@ -31,6 +31,9 @@ use record::{Record, Sample, word};
 use stacks::{Copied, NO_STACK};
 use waits::{Call, Event, Happened, Place, Waited, Waits};
 
+/// What is older has come: a record bears the time at which the kernel began to write it.
+const SETTLED_NS: u64 = 1_000_000;
+
 /// How stacks are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Stacks {
@@ -68,10 +71,6 @@ pub(crate) struct Engine {
     /// Those that have become other programs, with what they waited for before.
     ended: Vec<(Process, HashMap<Place, Waited>)>,
     waits: Waits,
-    /// What has come and is not taken in yet: see [`Engine::poll`].
-    pending: Vec<Event>,
-    /// When the rings were read last: what happened before is there.
-    polled: u64,
     /// Threads with events of their own: those that they have of another thread as well do not count.
     own: HashSet<u32>,
     since: u64,
@@ -93,7 +92,10 @@ impl Engine {
             Stacks::Auto if pids.iter().all(|&pid| has_frame_pointers(&largest(pid))) => Copying::Chain,
             Stacks::Auto => Copying::Stack,
         };
-        let mut engine = Engine::new(copying, pids.to_vec())?;
+        let wine = |&pid: &u32| {
+            remote::maps(pid).is_ok_and(|maps| maps.0.iter().any(|mapping| is_wine(Path::new(&mapping.path))))
+        };
+        let mut engine = Engine::new(copying, pids.to_vec(), pids.iter().any(wine))?;
         for &pid in pids {
             let process = Process::new(pid, engine.since, None);
             engine.processes.insert(pid, process);
@@ -111,24 +113,22 @@ impl Engine {
             Stacks::Auto if has_frame_pointers(program) => Copying::Chain,
             Stacks::Auto | Stacks::Dwarf => Copying::Stack,
         };
-        let mut engine = Engine::new(copying, Vec::new())?;
+        let mut engine = Engine::new(copying, Vec::new(), is_wine(program))?;
         match engine.perf.open(Whose::Child) {
             Ok(_) => Ok(engine),
             Err(error) => Err(engine.perf.refused(&error)),
         }
     }
 
-    fn new(copying: Copying, named: Vec<u32>) -> Result<Engine, Failure> {
+    fn new(copying: Copying, named: Vec<u32>, all: bool) -> Result<Engine, Failure> {
         let now = monotonic_ns();
         Ok(Engine {
-            perf: Perf::new(copying)?,
+            perf: Perf::new(copying, all)?,
             symbols: Symbols::new(),
             named,
             processes: HashMap::new(),
             ended: Vec::new(),
             waits: Waits::default(),
-            pending: Vec::new(),
-            polled: now,
             own: HashSet::new(),
             since: now,
             lost: 0,
@@ -172,22 +172,24 @@ impl Engine {
         }
     }
 
-    /// Takes in what has come. What happened before the rings were read last is complete by now, and is put
-    /// in order; the rest waits for the next time.
+    /// Takes in what has come. What is very young is left for the next time: older records may be on their way
+    /// on other CPUs.
     pub(crate) fn poll(&mut self) {
-        let now = monotonic_ns();
+        self.take(monotonic_ns().saturating_sub(SETTLED_NS));
+    }
+
+    fn take(&mut self, until: u64) {
         let mut taking = Taking {
             symbols: &self.symbols,
             named: &self.named,
             processes: &mut self.processes,
             ended: &mut self.ended,
             waits: &mut self.waits,
-            pending: &mut self.pending,
             own: &mut self.own,
             lost: &mut self.lost,
             gone: Vec::new(),
         };
-        self.perf.drain(|sources, record| {
+        self.perf.drain(until, |sources, record| {
             if let Some(record) = record::parse(sources, record) {
                 taking.take(record);
             }
@@ -199,16 +201,6 @@ impl Engine {
         for process in self.processes.values_mut() {
             process.tell(&self.symbols);
         }
-        let until = std::mem::replace(&mut self.polled, now);
-        self.flush(until);
-    }
-
-    fn flush(&mut self, until: u64) {
-        self.pending.sort_by_key(|event| event.time);
-        let complete = self.pending.partition_point(|event| event.time <= until);
-        for event in self.pending.drain(..complete) {
-            self.waits.add(event);
-        }
     }
 
     /// Whether one of the processes is alive.
@@ -219,8 +211,7 @@ impl Engine {
 
     /// Forgets the figures so far.
     pub(crate) fn begin_anew(&mut self) {
-        self.poll();
-        self.flush(u64::MAX);
+        self.take(u64::MAX);
         let now = monotonic_ns();
         self.since = now;
         self.lost = 0;
@@ -234,8 +225,7 @@ impl Engine {
 
     /// The figures as of now, waits that go on included.
     pub(crate) fn snapshots(&mut self) -> Vec<Snapshot> {
-        self.poll();
-        self.flush(u64::MAX);
+        self.take(u64::MAX);
         let now = monotonic_ns();
         let mut snapshots = Vec::new();
         for (process, places) in &mut self.ended {
@@ -278,7 +268,6 @@ struct Taking<'e> {
     processes: &'e mut HashMap<u32, Process>,
     ended: &'e mut Vec<(Process, HashMap<Place, Waited>)>,
     waits: &'e mut Waits,
-    pending: &'e mut Vec<Event>,
     own: &'e mut HashSet<u32>,
     lost: &'e mut u64,
     /// Threads that have ended.
@@ -316,7 +305,7 @@ impl Taking<'_> {
                 if let Some(process) = self.processes.get_mut(&pid) {
                     process.ended(tid, time);
                 }
-                self.pending.push(Event { time, pid, tid, what: Happened::Ended });
+                self.waits.add(Event { time, pid, tid, what: Happened::Ended });
                 if self.own.remove(&tid) {
                     self.gone.push(tid);
                 }
@@ -328,13 +317,9 @@ impl Taking<'_> {
     /// The process is another program from now on.
     fn executed(&mut self, pid: u32, time: u64) {
         if let Some(mut old) = self.processes.remove(&pid) {
-            // What it did before is taken in now: its stacks mean the old program.
-            self.pending.sort_by_key(|event| event.time);
-            let (theirs, others): (Vec<Event>, Vec<Event>) =
-                self.pending.drain(..).partition(|event| event.pid == pid && event.time <= time);
-            *self.pending = others;
-            theirs.into_iter().for_each(|event| self.waits.add(event));
             old.tell(self.symbols);
+            old.ended_all(time);
+            self.waits.executed(pid);
             if let Some(places) = self.waits.places.remove(&pid) {
                 self.ended.push((old, places));
             }
@@ -373,7 +358,7 @@ impl Taking<'_> {
                 Happened::Enter { call, stack, object }
             }
         };
-        self.pending.push(Event { time, pid, tid, what });
+        self.waits.add(Event { time, pid, tid, what });
     }
 }
 
@@ -390,6 +375,22 @@ pub(crate) fn record_file(pid: u32) -> Option<PathBuf> {
     });
     let mut paths = mapped.filter_map(|mapping| Some(described.module_at(mapping.start)?.path.clone()));
     paths.find(|path| Live::open(Path::new(path)).is_ok_and(|live| live.pid() == inner)).map(PathBuf::from)
+}
+
+/// Whether a file is of Wine, whose locks wait for several futexes at a time.
+fn is_wine(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with("wine") || name == "ntdll.so"
+    })
+}
+
+/// Has the calling thread get a CPU before others where it may: what is not taken in soon has no room. Children
+/// that it starts later have the same, so it is asked for when they have been started.
+pub(crate) fn hurry() {
+    const BEFORE_OTHERS: libc::c_int = -10;
+    // SAFETY: takes numbers. Users may not: then it stays as it is.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, BEFORE_OTHERS) };
 }
 
 /// The file with most code in a process, the C library left out.

@@ -1,5 +1,6 @@
 //! What the command does, seen from outside: one module a subject.
 
+mod attach;
 mod bench;
 mod check;
 mod docs;

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::message::{Failure, status};
 
 /// As much memory is taken for all rings together, less where there are few CPUs,
-const RINGS: usize = 64 << 20;
+const RINGS: usize = 128 << 20;
 /// and for each of them at most and at least.
-const RING: (usize, usize) = (16 << 20, 64 << 10);
+const RING: (usize, usize) = (32 << 20, 64 << 10);
 /// A record has the innermost bytes of a stack: enough to leave the C library, where frame pointers lead on,
 const INNER: u32 = 1024;
 /// and as much as is unwound where they do not.
@@ -131,16 +131,20 @@ const SET_OUTPUT: libc::c_ulong = 0x2405;
 const GET_ID: libc::c_ulong = 0x8008_2407;
 const CLOEXEC: libc::c_ulong = 8;
 
-/// The system calls that are watched. The first one is there in every kernel; the others need not be.
+/// The system calls that are watched. The first one is there in every kernel. The others need not be, and only
+/// Wine makes them: elsewhere they would cost each context switch something for nothing.
 const CALLS: [&str; 5] = ["futex", "futex_waitv", "futex_wait", "futex_wake", "futex_requeue"];
 
 /// The numbers of the tracepoints.
 pub(super) struct Tracepoints(Vec<(What, u64)>);
 
 impl Tracepoints {
+    /// Those of all calls, or of the one that nearly all programs make.
+    ///
     /// # Errors
     /// If the kernel has none, or does not show them to us.
-    pub(super) fn find() -> Result<Tracepoints, Failure> {
+    pub(super) fn find(all: bool) -> Result<Tracepoints, Failure> {
+        let others = if all { &CALLS[1..] } else { &[] };
         const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
         let events = |place: &str| PathBuf::from(place).join("events/syscalls");
         let mut error = io::Error::from(io::ErrorKind::NotFound);
@@ -151,19 +155,19 @@ impl Tracepoints {
             };
             match (id("sys_enter_futex".into()), id("sys_exit_futex".into())) {
                 (Ok(enter), Ok(exit)) => {
-                    let mut all = vec![(What::Enter, enter), (What::Exit, exit)];
-                    for call in &CALLS[1..] {
+                    let mut found = vec![(What::Enter, enter), (What::Exit, exit)];
+                    for call in others {
                         if let (Ok(enter), Ok(exit)) =
                             (id(format!("sys_enter_{call}")), id(format!("sys_exit_{call}")))
                         {
-                            all.extend([(What::Enter, enter), (What::Exit, exit)]);
+                            found.extend([(What::Enter, enter), (What::Exit, exit)]);
                         }
                     }
-                    return Ok(Tracepoints(all));
+                    return Ok(Tracepoints(found));
                 }
-                (Err(found), _) | (_, Err(found)) => {
+                (Err(other), _) | (_, Err(other)) => {
                     if error.kind() != io::ErrorKind::PermissionDenied {
-                        error = found;
+                        error = other;
                     }
                 }
             }
@@ -176,9 +180,14 @@ impl Tracepoints {
 fn no_tracepoints(error: &io::Error) -> String {
     let mounted = || Path::new("/sys/kernel/tracing/events").exists();
     match error.kind() {
-        io::ErrorKind::PermissionDenied => "the kernel's tracepoints may not be read: run this with sudo, or let \
-                                             users read them: sudo mount -o remount,mode=755 /sys/kernel/tracing"
-            .to_owned(),
+        io::ErrorKind::PermissionDenied => {
+            // SAFETY: takes no arguments.
+            let group = unsafe { libc::getegid() };
+            format!(
+                "the kernel's tracepoints may not be read: run this with sudo, or let your group read them: sudo mount \
+                 -o remount,mode=750,gid={group} /sys/kernel/tracing"
+            )
+        }
         _ if is_root() && !mounted() => {
             "there is no tracefs here: mount -t tracefs tracefs /sys/kernel/tracing; in a container: docker run \
              -v /sys/kernel/tracing:/sys/kernel/tracing:ro --cap-add=PERFMON --cap-add=SYS_PTRACE"
@@ -186,7 +195,7 @@ fn no_tracepoints(error: &io::Error) -> String {
         }
         _ if !mounted() => {
             "there is no tracefs that you may read: run this with sudo, or have it mounted: sudo mount -t tracefs \
-             -o mode=755 tracefs /sys/kernel/tracing"
+             -o mode=750,gid=$(id -g) tracefs /sys/kernel/tracing"
                 .to_owned()
         }
         _ => "this kernel has no tracepoints of system calls (CONFIG_FTRACE_SYSCALLS): futex calls cannot be seen"
@@ -222,8 +231,9 @@ pub(super) struct Perf {
 }
 
 impl Perf {
-    pub(super) fn new(copying: Copying) -> Result<Perf, Failure> {
-        let tracepoints = Tracepoints::find()?;
+    /// `all`: of all calls that wait for futexes.
+    pub(super) fn new(copying: Copying, all: bool) -> Result<Perf, Failure> {
+        let tracepoints = Tracepoints::find(all)?;
         let cpus = online();
         raise_file_limit();
         Ok(Perf {
@@ -235,16 +245,6 @@ impl Perf {
             sources: HashMap::new(),
             threads_alone: true,
         })
-    }
-
-    /// What the records with this id are of.
-    pub(super) fn source(&self, id: u64) -> Option<Source> {
-        self.sources.get(&id).copied()
-    }
-
-    /// Whether a thread has events of its own.
-    pub(super) fn has(&self, tid: u32) -> bool {
-        self.events.contains_key(&tid)
     }
 
     /// A thread has ended; another one may get its id. Its events are kept: they may own rings, and its
@@ -365,11 +365,17 @@ impl Perf {
         }
     }
 
-    /// Calls `each` with every record that has come.
-    pub(super) fn drain(&mut self, mut each: impl FnMut(&HashMap<u64, Source>, &[u8])) {
-        for ring in self.rings.iter_mut().flatten() {
-            ring.drain(|record| each(&self.sources, record));
+    /// Calls `each` with every record that has come and is no younger than `until`, in the order of their times:
+    /// what a record means depends on those before it, on whatever CPU they came.
+    pub(super) fn drain(&mut self, until: u64, mut each: impl FnMut(&HashMap<u64, Source>, &[u8])) {
+        let mut rings: Vec<&mut Ring> = self.rings.iter_mut().flatten().collect();
+        rings.iter_mut().for_each(|ring| ring.look());
+        loop {
+            let next = rings.iter().enumerate().filter_map(|(at, ring)| Some((ring.next?, at))).min();
+            let Some((_, at)) = next.filter(|(time, _)| *time <= until) else { break };
+            rings[at].take(|record| each(&self.sources, record));
         }
+        rings.iter_mut().for_each(|ring| ring.tell());
     }
 
     /// Why events cannot be opened, and what to do.
@@ -466,6 +472,12 @@ struct Ring {
     size: usize,
     /// The event that owns it: it is among the events, which are kept as long as this.
     owner: i32,
+    /// How far the kernel has written, how far is read, and what of that the kernel was told.
+    head: u64,
+    tail: u64,
+    told: u64,
+    /// The time of the record that is read next, if there is one.
+    next: Option<u64>,
     /// A record that goes on at the beginning.
     whole: Vec<u8>,
 }
@@ -495,7 +507,18 @@ impl Ring {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Ring { base: base.cast(), length, data: page, size, owner: event.as_raw_fd(), whole: Vec::new() })
+        Ok(Ring {
+            base: base.cast(),
+            length,
+            data: page,
+            size,
+            owner: event.as_raw_fd(),
+            head: 0,
+            tail: 0,
+            told: 0,
+            next: None,
+            whole: Vec::new(),
+        })
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
@@ -504,47 +527,72 @@ impl Ring {
         unsafe { &*self.base.add(at).cast::<AtomicU64>() }
     }
 
-    /// Calls `each` with every record that is there.
-    fn drain(&mut self, mut each: impl FnMut(&[u8])) {
+    /// The bytes from here on, as many as lie in one piece.
+    fn bytes(&self, from: u64, length: usize) -> &[u8] {
+        let at = from as usize & (self.size - 1);
+        // SAFETY: in the mapping; from tail to head, where it is read, the kernel writes nothing.
+        unsafe { std::slice::from_raw_parts(self.base.add(self.data + at), length.min(self.size - at)) }
+    }
+
+    /// Looks how far the kernel has written.
+    fn look(&mut self) {
         // Acquire: the records before it are there. The kernel has a barrier before its store.
-        let head = self.word(HEAD).load(Ordering::Acquire);
-        let mut tail = self.word(TAIL).load(Ordering::Relaxed);
-        let mut told = tail;
-        let mut whole = std::mem::take(&mut self.whole);
-        while head.wrapping_sub(tail) >= 8 {
-            let at = tail as usize & (self.size - 1);
-            // SAFETY: from tail to head the kernel writes nothing; records are of multiples of 8 bytes, so
-            // that a header is never in two pieces.
-            let header = unsafe { std::slice::from_raw_parts(self.base.add(self.data + at), 8) };
-            let length = usize::from(u16::from_ne_bytes([header[6], header[7]]));
-            if length < 8 || length as u64 > head.wrapping_sub(tail) {
-                // It contradicts itself: what is there is given up.
-                tail = head;
-                break;
-            }
-            let first = length.min(self.size - at);
-            // SAFETY: as above.
-            let part = unsafe { std::slice::from_raw_parts(self.base.add(self.data + at), first) };
-            if first == length {
-                each(part);
-            } else {
-                whole.clear();
-                whole.extend_from_slice(part);
-                // SAFETY: as above; the rest is at the beginning.
-                whole.extend_from_slice(unsafe {
-                    std::slice::from_raw_parts(self.base.add(self.data), length - first)
-                });
-                each(&whole);
-            }
-            tail = tail.wrapping_add(length as u64);
-            if tail.wrapping_sub(told) > STEP {
-                // Release: what we have read of them is read.
-                self.word(TAIL).store(tail, Ordering::Release);
-                told = tail;
-            }
+        self.head = self.word(HEAD).load(Ordering::Acquire);
+        self.next = self.time();
+    }
+
+    /// The length of the next record, if it is there.
+    fn next_length(&self) -> Option<usize> {
+        let there = self.head.wrapping_sub(self.tail);
+        if there < 8 {
+            return None;
         }
-        self.word(TAIL).store(tail, Ordering::Release);
-        self.whole = whole;
+        // Records are of multiples of 8 bytes, so that a header is never in two pieces.
+        let header = self.bytes(self.tail, 8);
+        let length = usize::from(u16::from_ne_bytes([header[6], header[7]]));
+        (length >= 8 && length as u64 <= there).then_some(length)
+    }
+
+    /// The time of the next record, if it is there.
+    fn time(&self) -> Option<u64> {
+        let length = self.next_length()?;
+        let header = self.bytes(self.tail, 8);
+        let sort = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
+        let at = self.bytes(self.tail.wrapping_add(super::record::time_at(sort, length) as u64), 8);
+        Some(u64::from_ne_bytes(at.try_into().ok()?))
+    }
+
+    /// Calls `each` with the next record.
+    fn take(&mut self, each: impl FnOnce(&[u8])) {
+        let Some(length) = self.next_length() else {
+            // It contradicts itself: what is there is given up.
+            (self.tail, self.next) = (self.head, None);
+            return;
+        };
+        let part = self.bytes(self.tail, length);
+        if part.len() == length {
+            each(part);
+        } else {
+            let first = part.len();
+            let mut whole = std::mem::take(&mut self.whole);
+            whole.clear();
+            whole.extend_from_slice(self.bytes(self.tail, first));
+            whole.extend_from_slice(self.bytes(self.tail.wrapping_add(first as u64), length - first));
+            each(&whole);
+            self.whole = whole;
+        }
+        self.tail = self.tail.wrapping_add(length as u64);
+        self.next = self.time();
+        if self.tail.wrapping_sub(self.told) > STEP {
+            self.tell();
+        }
+    }
+
+    /// Tells the kernel what is read.
+    fn tell(&mut self) {
+        // Release: what we have read there is read.
+        self.word(TAIL).store(self.tail, Ordering::Release);
+        self.told = self.tail;
     }
 }
 

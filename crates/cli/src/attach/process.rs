@@ -10,6 +10,7 @@ use super::stacks::{Copied, NO_STACK, Object, StackId, Stacks};
 use super::waits::{Place, Sort, Waited};
 use crate::observe::proc;
 use crate::observe::symbols::{Space, Symbols};
+use crate::observe::words::sleeps_in_go;
 use crate::remote::Memory as _;
 use crate::remote::maps::{Files, Mapping, Maps};
 use crate::remote::process::Live;
@@ -24,6 +25,10 @@ const AROUND: u64 = 64;
 const NUMBERS: u64 = 16;
 /// Where the words of condition variables are that say nothing else: glibc up to 2.40.
 const CONDITION: u64 = 40;
+
+/// Parts of the names of functions of Java's machine that do the same.
+const JAVA: [&str; 5] =
+    ["PlatformEvent::", "ObjectMonitor::", "ObjectSynchronizer::", "Parker::", "Unsafe_Park"];
 
 /// A thread.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +62,6 @@ pub(super) struct Process {
 struct Told {
     kind: Option<Kind>,
     maker: Maker,
-    /// As many of its innermost addresses are of those who wait for others.
-    inner: usize,
     /// By what the word was to be: how far before it the object begins.
     before: [u64; 4],
     /// The word is in no lock.
@@ -123,6 +126,11 @@ impl Process {
         if let Some(life) = self.threads.get_mut(&tid) {
             life.until = Some(time);
         }
+    }
+
+    /// It is another program from now on.
+    pub(super) fn ended_all(&mut self, time: u64) {
+        self.threads.values_mut().for_each(|life| life.until = life.until.or(Some(time)));
     }
 
     /// All its threads have ended.
@@ -242,7 +250,8 @@ impl Process {
         let before = told.before[usize::from(expected).min(3)];
         let object = match (kind, told.maker) {
             _ if place.own_object => place.word,
-            _ if told.elsewhere => none,
+            // A thread of Go waits at a word of its own for whatever its goroutines need.
+            _ if told.elsewhere || told.maker == Maker::Go => none,
             (Kind::Condition, Maker::Glibc) => {
                 let known = self.stacks.get(place.stack).condition;
                 (place.word & !7).wrapping_sub(known.or_else(|| self.usual()).unwrap_or(CONDITION))
@@ -387,7 +396,6 @@ fn told(space: &Space, addresses: &Arc<[u64]>) -> Told {
         return Told {
             kind: None,
             maker: Maker::Unknown,
-            inner: 0,
             before: [0; 4],
             elsewhere: false,
             nameless,
@@ -399,7 +407,9 @@ fn told(space: &Space, addresses: &Arc<[u64]>) -> Told {
     // A wrapper of that name, or one within our library, is not the caller either.
     let mut inner = depth + 1;
     while functions.get(inner).is_some_and(|(name, module)| {
-        (ours && module.starts_with("libpoundlock"))
+        (first.maker == Maker::Go && sleeps_in_go(name))
+            || (ours && module.starts_with("libpoundlock"))
+            || (java.is_some() && module.starts_with("libjvm") && JAVA.iter().any(|part| name.contains(part)))
             || said_by(name, 2, of_musl).is_some_and(|said| said.kind == first.kind)
     }) {
         inner += 1;
@@ -411,7 +421,6 @@ fn told(space: &Space, addresses: &Arc<[u64]>) -> Told {
     Told {
         kind: Some(java.unwrap_or(first.kind)),
         maker: if ours { Maker::Poundlock } else { first.maker },
-        inner,
         before: std::array::from_fn(|expected| said(expected as u32).map_or(0, |(_, said)| said.before)),
         elsewhere: ours || java.is_some() || first.maker == Maker::ParkingLot,
         nameless,

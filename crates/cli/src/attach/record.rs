@@ -99,6 +99,11 @@ const MARKS: u64 = (-4096i64) as u64;
 /// What follows in a record that is no sample: thread, time, id.
 const TRAILER: usize = 24;
 
+/// Where in a record of this sort and length its time is.
+pub(super) fn time_at(sort: u32, length: usize) -> usize {
+    if sort == SAMPLE { 8 + 16 } else { length.saturating_sub(TRAILER - 8) & !7 }
+}
+
 /// Reads a record. `None` if it is cut, or of an event that is not ours.
 pub(super) fn parse<'r>(sources: &HashMap<u64, Source>, record: &'r [u8]) -> Option<Record<'r>> {
     let sort = half(record, 0)?;

@@ -342,17 +342,21 @@ impl Waits {
     /// The stack of the wake-up that ended a wait.
     fn waker(&mut self, pid: u32, waiting: &Waiting, time: u64) -> Option<StackId> {
         let moved = self.moves.get(&(pid, waiting.word)).into_iter().flatten();
-        let words: Vec<u64> = std::iter::once(waiting.word).chain(moved.copied()).collect();
-        for word in words {
-            let Some(wakes) = self.wakes.get_mut(&(pid, word)) else { continue };
-            let fits =
-                |wake: &&mut Wake| wake.time <= time && wake.end >= waiting.since && wake.seen < wake.woke;
-            if let Some(wake) = wakes.iter_mut().find(fits) {
-                wake.seen += 1;
-                return Some(wake.stack);
+        let mut words = std::iter::once(waiting.word).chain(moved.copied());
+        words.find_map(|word| {
+            let wakes = self.wakes.get_mut(&(pid, word))?;
+            let fits = |wake: &Wake| wake.time <= time && wake.end >= waiting.since && wake.seen < wake.woke;
+            let at = wakes.iter().position(fits)?;
+            wakes[at].seen += 1;
+            let stack = wakes[at].stack;
+            if wakes[at].seen == wakes[at].woke {
+                wakes.remove(at);
             }
-        }
-        None
+            if wakes.is_empty() {
+                self.wakes.remove(&(pid, word));
+            }
+            Some(stack)
+        })
     }
 
     /// Waits that go on, with their threads' processes.
@@ -365,6 +369,13 @@ impl Waits {
         let since = waiting.since.max(from);
         let chain = now.saturating_sub(waiting.chain_since.max(from));
         waited.add(tid, now.saturating_sub(since), None, chain);
+    }
+
+    /// The process is another program: nobody waits there any more.
+    pub(super) fn executed(&mut self, pid: u32) {
+        self.threads.retain(|_, thread| thread.pid != pid);
+        self.wakes.retain(|(of, _), _| *of != pid);
+        self.moves.retain(|(of, _), _| *of != pid);
     }
 
     /// Forgets the figures; waits that go on begin now.

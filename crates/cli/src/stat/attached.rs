@@ -12,7 +12,7 @@ use poundlock_statfile::Snapshot;
 
 use super::figures::{Figures, forget_longest};
 use super::report::{About, Report, STILL_RUNNING, Wanted};
-use super::sampler::{Sampler, Whom};
+use super::sampler::{Outcome, Sampler, Whom};
 use super::text::{self, Style};
 use super::{Args, Files, diagnosis};
 use crate::attach::{self, Engine};
@@ -47,6 +47,7 @@ struct Watching<'a> {
     next_interim: Option<Instant>,
     next_look: Instant,
     files: Option<Files>,
+    hurries: bool,
     /// The report is made, or the processes have ended.
     over: &'a Cell<bool>,
     outcome: Result<(), Failure>,
@@ -154,6 +155,7 @@ impl<'a> Watching<'a> {
             next_interim: args.every.map(|pause| began + pause),
             next_look: began + LOOK,
             files: Some(files),
+            hurries: false,
             over,
             outcome: Ok(()),
         }
@@ -167,11 +169,14 @@ impl<'a> Watching<'a> {
         Some(self.measured_from? + self.args.r#for?)
     }
 
-    /// What the processes wait for: figures, what they are about, and what is left out of them.
-    fn figures(&mut self, ending: String) -> (Figures, About) {
+    /// What the processes wait for: figures, what they are about, and where threads were.
+    fn figures(&mut self, ending: String, mut sampled: Option<Outcome>) -> (Figures, About, Option<Outcome>) {
         let from = self.measured_from.unwrap_or(self.began);
         let (figures, futexes) = match &mut self.from {
-            From::Calls(engine) => (Figures::seen(engine.snapshots()), Some(engine.events())),
+            From::Calls(engine) => {
+                sampled.iter_mut().for_each(Outcome::futexes_are_seen);
+                (Figures::seen(engine.snapshots()), Some(engine.events()))
+            }
             From::File(file) => (Figures::read(file, monotonic_ns()), None),
         };
         let own = Choice::parse(LockName::Glibc.name()).unwrap_or_default();
@@ -190,7 +195,7 @@ impl<'a> Watching<'a> {
             delayed: self.args.delay.is_some(),
             futexes,
         };
-        (figures, about)
+        (figures, about, sampled)
     }
 
     /// Makes the report, if it is not made. Without words for it the processes may go on.
@@ -205,13 +210,13 @@ impl<'a> Watching<'a> {
             if goes_on { STILL_RUNNING.to_owned() } else { "ended".to_owned() }
         });
         let sampled = self.sampler.take().map(Sampler::finish);
-        let (figures, about) = self.figures(ending);
+        let (figures, about, sampled) = self.figures(ending, sampled);
         self.outcome = super::report(self.args, about, &self.before, &figures, sampled, files);
     }
 
     fn interim(&mut self) {
         let sampled = self.sampler.as_ref().map(Sampler::so_far);
-        let (figures, about) = self.figures(STILL_RUNNING.to_owned());
+        let (figures, about, sampled) = self.figures(STILL_RUNNING.to_owned(), sampled);
         let shown = if self.args.top == 0 { usize::MAX } else { self.args.top };
         let wanted = Wanted { each: self.args.each.then_some(shown), json: None };
         match Report::new(about, &self.before, &figures, sampled, wanted) {
@@ -242,6 +247,9 @@ impl Meanwhile for Watching<'_> {
         }
         let now = Instant::now();
         if let From::Calls(engine) = &mut self.from {
+            if !std::mem::replace(&mut self.hurries, true) {
+                attach::hurry();
+            }
             engine.poll();
         }
         if self.start_at().is_some_and(|at| at <= now) {

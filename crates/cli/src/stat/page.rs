@@ -33,7 +33,8 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
     let others: Vec<&Class> = report.others().filter(|class| class.figures.contended > 0).collect();
     let apart: Vec<&Class> =
         report.classes.iter().filter(|class| report.share(&class.figures) >= SMALL).take(APART).collect();
-    let times = report.sampled.as_ref().map(threads::lines).unwrap_or_default();
+    let is_seen = report.about.futexes.is_some();
+    let times = report.sampled.as_ref().map(|sampled| threads::lines(sampled, is_seen)).unwrap_or_default();
     let body = html! {
         header {
             h1 { "What " code { (command) } " waits for" }

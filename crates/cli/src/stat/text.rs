@@ -329,7 +329,9 @@ impl Page {
 
     /// Where the time of the threads went.
     fn times(&mut self, report: &Report) -> std::fmt::Result {
-        let lines = report.sampled.as_ref().map(threads::lines).unwrap_or_default();
+        let is_seen = report.about.futexes.is_some();
+        let lines =
+            report.sampled.as_ref().map(|sampled| threads::lines(sampled, is_seen)).unwrap_or_default();
         if !lines.is_empty() {
             self.text.push('\n');
         }
@@ -551,7 +553,9 @@ fn details(class: &Class) -> String {
         parts.push("all of the wait is for one".to_owned());
     }
     if figures.in_vain > 0 {
-        parts.push(format!("woken in vain {} of {} times", figures.in_vain, figures.contended));
+        // A wait for a lock goes on after a wake-up in vain; for a condition it is another one.
+        let all = figures.contended + if class.kind.is_acquired() { figures.in_vain } else { 0 };
+        parts.push(format!("woken in vain {} of {all} times", figures.in_vain));
     }
     if figures.timeouts > 0 {
         parts.push(format!("{} timed out", figures.timeouts));

@@ -8,12 +8,13 @@ use crate::support::{compile_c, from_a_terminal};
 use crate::who::{Target, command};
 
 /// Threads hand a number around until they are told to stop, and then check that none was lost.
-const RING: &str = "#define _GNU_SOURCE\n#include <pthread.h>\n#include <stdatomic.h>\n#include <stdio.h>\n\
+const RING: &str = "#define _GNU_SOURCE\n#include <pthread.h>\n#include <stdatomic.h>\n#include <stdio.h>\n#include <unistd.h>\n\
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;\n\
     static pthread_cond_t turn = PTHREAD_COND_INITIALIZER;\n\
     static long at, own[4]; static atomic_int stop;\n\
     static void *work(void *n) { long me = (long)n; pthread_mutex_lock(&lock);\n\
-    \twhile (!stop) { if (at % 4 == me) { at++; own[me]++; pthread_cond_broadcast(&turn); }\n\
+    \twhile (!stop) { if (at % 4 == me) { at++; own[me]++; pthread_cond_broadcast(&turn);\n\
+    \t\t\tpthread_mutex_unlock(&lock); usleep(300); pthread_mutex_lock(&lock); }\n\
     \t\telse pthread_cond_wait(&turn, &lock); }\n\
     \tpthread_cond_broadcast(&turn); pthread_mutex_unlock(&lock); return 0; }\n\
     int main(void) { pthread_t threads[4]; char line[8];\n\

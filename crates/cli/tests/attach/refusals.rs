@@ -14,7 +14,10 @@ fn asked(args: &[&str]) -> Output {
 fn what_cannot_be_watched_is_said_in_a_line() {
     let none = asked(&["--pid", "2147483647"]);
     assert_eq!(none.status.code(), Some(1));
-    assert_eq!(stderr(&none), "poundlock: there is no process 2147483647: `ps` and `pgrep` tell which there are\n");
+    assert_eq!(
+        stderr(&none),
+        "poundlock: there is no process 2147483647: `ps` and `pgrep` tell which there are\n"
+    );
     for args in [
         &["--pid", "0"][..],
         &["--pid", "server"],
@@ -50,7 +53,10 @@ fn users_are_told_what_they_need() {
     let Some(sleep) = need("sleep", "coreutils") else { return };
     let mut target = Command::new(sleep).arg("1000").spawn().expect("it starts");
     let mut stat = poundlock_bare();
-    stat.args(["stat", "--pid", &target.id().to_string(), "--for", "0.1"]).uid(65534).gid(65534).current_dir("/");
+    stat.args(["stat", "--pid", &target.id().to_string(), "--for", "0.1"])
+        .uid(65534)
+        .gid(65534)
+        .current_dir("/");
     let output = run_limited(&mut stat, LIMIT);
     target.kill().expect("it is ours");
     target.wait().expect("it is ours");
