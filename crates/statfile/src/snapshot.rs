@@ -114,6 +114,8 @@ impl Snapshot {
 /// One thread, or several of which each began after the end of the one before it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ThreadStats {
+    /// The place of the record in the file, which stays the same.
+    pub record: u32,
     /// The thread's id, of the last one.
     pub tid: u32,
     /// Whether it was there at the end, or is now.
@@ -167,6 +169,8 @@ pub struct LockStats {
     pub address: u64,
     /// What kind of lock it is.
     pub kind: LockKind,
+    /// Its place in the file's table. One that somebody waited for keeps it, and has it alone.
+    pub slot: u32,
     /// The stack of the call that initialised it, innermost first; empty if it was initialised statically or
     /// nobody knows.
     pub created_at: Arc<[u64]>,

@@ -140,7 +140,10 @@ fn leaves_figures(pid: u32, dir: &Path) -> bool {
         return has(b"LD_PRELOAD=");
     }
     let Ok(maps) = std::fs::read_to_string(format!("{shown}/maps")) else { return false };
-    maps.contains(&*dir.to_string_lossy())
+    // Who only looks at a file, as `top` does, has it mapped as well.
+    let dir = dir.to_string_lossy();
+    maps.lines()
+        .any(|line| line.contains(&*dir) && line.split(' ').nth(1).is_some_and(|mode| mode.contains('w')))
 }
 
 /// What a process is called: a program may be a link to one of another name.

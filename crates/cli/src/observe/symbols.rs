@@ -9,6 +9,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -17,7 +18,7 @@ use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, S
 use poundlock_statfile::{LockKind, Module, Snapshot};
 
 use super::variables::{Declared, Variables};
-use super::words::short;
+use super::words::{short, sleeps_in_go};
 
 /// Where distributions put debug information that they ship apart from the program.
 const DEBUG_DIR: &str = "/usr/lib/debug";
@@ -35,12 +36,18 @@ impl Symbols {
 
     /// The addresses of one process.
     pub(crate) fn space<'a>(&'a self, snapshot: &'a Snapshot) -> Space<'a> {
+        self.space_of(Cow::Borrowed(snapshot))
+    }
+
+    /// As [`Symbols::space`], with the snapshot in it or not.
+    pub(crate) fn space_of<'a>(&'a self, snapshot: Cow<'a, Snapshot>) -> Space<'a> {
         Space {
             symbols: self,
             snapshot,
             calls: RefCell::default(),
             images: OnceCell::new(),
             known_variables: RefCell::default(),
+            made: OnceCell::new(),
         }
     }
 
@@ -108,11 +115,50 @@ pub(crate) struct Variable {
 /// The address space of one process.
 pub(crate) struct Space<'a> {
     symbols: &'a Symbols,
-    snapshot: &'a Snapshot,
+    snapshot: Cow<'a, Snapshot>,
     calls: RefCell<HashMap<u64, Rc<[Frame]>>>,
     images: OnceCell<Vec<Image>>,
     /// By image, variable and offset in an element.
     known_variables: RefCell<HashMap<(u64, u64, u64), Rc<Variable>>>,
+    /// Functions that the process has made itself.
+    made: OnceCell<Made>,
+}
+
+/// Functions that a process has made while it ran, with their names: Java's and others' machines write them for
+/// perf, into `/tmp/perf-PID.map`.
+struct Made(Vec<Symbol>);
+
+impl Made {
+    fn of(pid: u32) -> Made {
+        let inner = super::proc::inner_pid(pid).unwrap_or(pid);
+        let places = [format!("/proc/{pid}/root/tmp/perf-{inner}.map"), format!("/tmp/perf-{pid}.map")];
+        // Anybody may put a file there.
+        let is_theirs = |path: &String| {
+            let owner = std::fs::symlink_metadata(path).ok().filter(|of| of.is_file()).map(|of| of.uid());
+            let process = std::fs::metadata(format!("/proc/{pid}")).ok().map(|of| of.uid());
+            // SAFETY: takes no arguments.
+            owner.is_some() && [process, Some(0), Some(unsafe { libc::geteuid() })].contains(&owner)
+        };
+        let text = places.iter().find(|path| is_theirs(path)).and_then(|path| std::fs::read(path).ok());
+        Made::parse(&String::from_utf8_lossy(&text.unwrap_or_default()))
+    }
+
+    fn parse(text: &str) -> Made {
+        let line = |line: &str| {
+            let (address, rest) = line.split_once(' ')?;
+            let (size, name) = rest.split_once(' ')?;
+            let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+            Some(Symbol { address: number(address)?, size: number(size)?, raw: name.into() })
+        };
+        let mut all: Vec<Symbol> = text.lines().filter_map(line).collect();
+        // Of functions that were made at one place after each other the last one is there.
+        all.sort_by_key(|symbol| symbol.address);
+        Made(all)
+    }
+
+    fn function(&self, address: u64) -> Option<&str> {
+        containing(&self.0, address).map(|symbol| &*symbol.raw)
+    }
 }
 
 /// An ELF file loaded at a place: its addresses plus `bias` are the process's.
@@ -147,7 +193,11 @@ impl Space<'_> {
             is_plumbing: false,
         };
         let Some(module) = self.snapshot.module_at(address) else {
-            return vec![frame(format!("{return_address:#x}"), "", false)];
+            let made = self.made.get_or_init(|| Made::of(self.snapshot.pid));
+            let Some(name) = made.function(address) else {
+                return vec![frame(format!("{return_address:#x}"), "", false)];
+            };
+            return vec![Frame { function: name.to_owned(), ..frame(name.to_owned(), "", true) }];
         };
         let name = file_name(&module.path);
         let in_program = self.is_program(module);
@@ -167,6 +217,7 @@ impl Space<'_> {
                     || function.name == "_start"
                     || is_of_our_crate(&function.name)
                     || function.file.as_deref().is_some_and(is_source_of_our_crate)
+                    || sleeps_in_go(&function.name)
                     || function.file.as_deref().is_some_and(is_of_the_system);
                 let shown = function.file.as_ref().map(|file| self.symbols.line(file, function.line));
                 let has_line = shown.is_some();
@@ -190,6 +241,17 @@ impl Space<'_> {
             frames.push(Frame { function, is_plumbing, ..frame(text, &name, in_program) });
         }
         frames
+    }
+
+    /// The function that a return address goes back to by the table of symbols, which costs less than debug
+    /// information, and the file that it is in; each is empty if unknown.
+    pub(crate) fn symbol(&self, return_address: u64) -> (String, String) {
+        let address = return_address.wrapping_sub(1);
+        let Some(module) = self.snapshot.module_at(address) else { return Default::default() };
+        let offset = address - module.start + module.offset;
+        let file = self.symbols.file(&module.path);
+        let name = file.and_then(|file| file.symbol(file.code_at(offset)?).map(Symbol::name));
+        (name.unwrap_or_default(), file_name(&module.path))
     }
 
     fn is_program(&self, module: &Module) -> bool {
@@ -370,7 +432,9 @@ fn is_source_of_our_crate(file: &str) -> bool {
 
 /// Whether a source file belongs to the compiler or to the system rather than to the program.
 fn is_of_the_system(path: &str) -> bool {
+    // Crates of locks are the inside of those, as a language's library is.
     ["/usr/include/", "/usr/lib/gcc/", "/usr/lib/llvm", "/rustc/"].iter().any(|dir| path.starts_with(dir))
+        || ["/lock_api-", "/parking_lot-", "/parking_lot_core-"].iter().any(|dir| path.contains(dir))
 }
 
 /// A part of the file that is loaded.
@@ -772,6 +836,13 @@ mod tests {
 
     fn symbol(address: u64, size: u64, name: &str) -> Symbol {
         Symbol { address, size, raw: name.into() }
+    }
+
+    #[test]
+    fn functions_that_a_process_has_made_are_named_as_it_says() {
+        let made = super::Made::parse("7f10 20 int App.work(int)\n0x7f00 8 Interpreter\nnothing\n");
+        assert_eq!(made.function(0x7f2f), Some("int App.work(int)"));
+        assert_eq!((made.function(0x7f07), made.function(0x7f08)), (Some("Interpreter"), None));
     }
 
     #[test]

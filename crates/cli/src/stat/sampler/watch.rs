@@ -30,13 +30,12 @@ const NAMES: usize = 1 << 16;
 const SPARE_FILES: usize = 256;
 
 /// Which processes are watched, with all that they start and all that leave a statistics file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Whom {
     /// The children of this process.
     Children,
-    /// That one.
-    #[cfg(test)]
-    Process(u32),
+    /// Those.
+    Processes(Vec<u32>),
 }
 
 /// A generator of numbers that are random enough to pick threads by.
@@ -181,9 +180,8 @@ impl Watch {
     /// Finds processes, their files and their threads.
     pub(super) fn discover(&mut self, now: u64) {
         let files = by_process(&self.dir);
-        let mut pids: Vec<(u32, u32)> = match self.whom {
-            #[cfg(test)]
-            Whom::Process(pid) => vec![(pid, 0)],
+        let mut pids: Vec<(u32, u32)> = match &self.whom {
+            Whom::Processes(pids) => pids.iter().map(|&pid| (pid, 0)).collect(),
             Whom::Children => proc::children_of(std::process::id()),
         };
         let mut seen: HashSet<u32> = pids.iter().map(|&(pid, _)| pid).collect();
