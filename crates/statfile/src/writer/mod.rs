@@ -97,21 +97,24 @@ pub struct LockRef<'a> {
 }
 
 impl<'a> LockRef<'a> {
-    /// The lock in whose slot is who waits for this one: itself, or the writers of these readers.
+    /// The lock in whose slot is who waits for this one: itself, or the writers of these readers. Field by
+    /// field: copied as a whole, with its padding, it would be read from memory by other widths than it was
+    /// just written, which each call would wait for.
     #[inline(always)]
     fn group(self) -> LockRef<'a> {
-        match self.writers {
-            None => self,
-            Some(word) => LockRef {
+        let LockRef { word, address, kind, writers } = self;
+        let (word, address, kind) = match writers {
+            None => (word, address, kind),
+            Some(word) => (
                 word,
-                address: self.address + LockKind::WRITERS,
-                kind: match self.kind {
+                address + LockKind::WRITERS,
+                match kind {
                     LockKind::SharedRwReaders => LockKind::SharedRwWriters,
                     _ => LockKind::RwWriters,
                 },
-                writers: None,
-            },
-        }
+            ),
+        };
+        LockRef { word, address, kind, writers: None }
     }
 }
 
