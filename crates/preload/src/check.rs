@@ -3,7 +3,6 @@
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use crate::environment::variable;
-use crate::object::Mutex;
 use crate::{mode, stat};
 
 /// The names of a list, and the bit of each. The first only says that there is to be a check.
@@ -44,13 +43,13 @@ pub(crate) fn lone_signals() -> bool {
     ASKED.load(Relaxed) & 2 != 0
 }
 
-/// The program says where a lock stands in the order of its class: one is taken after those with lower numbers.
+/// The program says where a lock, of whatever type, stands in the order of its class: one is taken after those with
+/// lower numbers.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn poundlock_check_order(lock: &Mutex, number: core::ffi::c_ulong) {
+pub(crate) extern "C" fn poundlock_check_order(lock: usize, number: core::ffi::c_ulong) {
     // Before the mode is known no program has called.
     if mode::get().counted() && is_on() {
-        let otherwise = lock.counted(mode::get().glibc());
-        stat::RECORDER.placed(core::ptr::from_ref(lock).addr(), otherwise, number);
+        stat::RECORDER.placed(lock, number);
     }
 }
 

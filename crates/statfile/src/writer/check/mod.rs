@@ -660,17 +660,15 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// The program says where the lock stands in the order of its class.
+    /// The program says where the lock at this address stands in the order of its class. Of one that is not
+    /// known there is nothing to say: no call has initialised it, so it is a class by itself.
     #[cold]
-    ///
-    /// The lock is the one at this address; or, if none is known there, this one.
-    pub fn placed(&'static self, address: usize, otherwise: LockRef<'_>, place: u64) {
+    pub fn placed(&'static self, address: usize, place: u64) {
         let Some(stay) = self.stay().filter(|_| self.checks()) else { return };
         let writers = |known: &Known| orders::has_readers(known.kind());
         let known = locks::at_address(stay.map, address as u64)
             .next()
-            .or_else(|| locks::at_address(stay.map, (address + LockKind::WRITERS) as u64).find(writers))
-            .or_else(|| self.known(&stay, otherwise));
+            .or_else(|| locks::at_address(stay.map, (address + LockKind::WRITERS) as u64).find(writers));
         let Some(known) = known else { return };
         let _errno = sys::Errno::keep();
         locks::in_edge(known);
