@@ -26,7 +26,10 @@ mod memory;
 mod message;
 mod observe;
 mod output;
+#[cfg(feature = "sim")]
+mod predict;
 mod program;
+mod record;
 mod remote;
 #[cfg(feature = "bench")]
 mod results;
@@ -60,6 +63,14 @@ enum Cmd {
     Check(Box<check::Args>),
     /// Show who waits for what in a running process or a core file, and who holds it
     Who(who::Args),
+    /// Run a program and write down what its threads do with locks, for `predict`
+    Record(record::Args),
+    /// Say what would help a recorded program: other locks, shorter or split ones, other machines
+    #[cfg(feature = "sim")]
+    Predict(predict::Args),
+    /// Not in this build: say what would help a recorded program
+    #[cfg(not(feature = "sim"))]
+    Predict(left_out::Args),
     /// List the locks that a program can run on
     Locks(locks::Args),
     /// Measure our locks against glibc's on this machine
@@ -88,6 +99,9 @@ enum Cmd {
     /// The process that `torture --semaphores` watches
     #[command(name = poundlock_torture::ARRAYS, hide = true)]
     TortureArrays(poundlock_torture::ChildArgs),
+    /// The program whose recording says what recording costs
+    #[command(name = record::BODY, hide = true)]
+    RecordOverhead,
     /// What some of its children become
     #[command(name = poundlock_torture::EXECUTED, hide = true)]
     TortureExecuted(poundlock_torture::ExecutedArgs),
@@ -110,6 +124,12 @@ fn dispatch(cmd: Cmd) -> ExitCode {
         Cmd::Top(args) => top::main(*args),
         Cmd::Check(args) => check::main(*args),
         Cmd::Who(args) => who::main(args),
+        Cmd::Record(args) => record::main(args),
+        Cmd::RecordOverhead => record::body(),
+        #[cfg(feature = "sim")]
+        Cmd::Predict(args) => predict::main(args),
+        #[cfg(not(feature = "sim"))]
+        Cmd::Predict(_) => left_out::main("simulator"),
         Cmd::Locks(args) => locks::main(args),
         #[cfg(feature = "bench")]
         Cmd::Bench(args) => bench::main(args),

@@ -166,7 +166,7 @@ fn measure() -> Result<(), Failure> {
 }
 
 /// The machine of this name, or that the file describes.
-fn machine(name: &str) -> Result<Machine, Failure> {
+pub(crate) fn machine(name: &str) -> Result<Machine, Failure> {
     let wrong = |line: String| Failure::new(status::USAGE, line);
     if name == "here" {
         let figures = floors()?;
@@ -204,7 +204,7 @@ fn shape(machine: &Machine) -> String {
     format!("{cpus} of {sockets}{node}")
 }
 
-fn lock(name: &str) -> Result<&'static str, Failure> {
+pub(crate) fn lock(name: &str) -> Result<&'static str, Failure> {
     one_of(&locks::names().collect::<Vec<_>>(), name)
 }
 

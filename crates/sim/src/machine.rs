@@ -408,8 +408,10 @@ impl Machine {
         Machine { scheduler, ..self.clone() }
     }
 
-    /// What a guest with that many CPUs sees that knows nothing of sockets and caches: one socket.
-    pub(crate) fn flat(&self, cpus: u32) -> Machine {
+    /// The same machine with that many CPUs, which are cores of one socket: as a guest sees it that knows nothing of
+    /// sockets and caches.
+    #[must_use]
+    pub fn flat(&self, cpus: u32) -> Machine {
         let whole = &self.description;
         let description = Description {
             sockets: 1,

@@ -101,6 +101,10 @@
 //! * LOG. Event `n` lies in slot `n % log_capacity`, and is whole once `ready` says `n`. Numbers below
 //!   `next_event` are given out; a slot is given out again only once the command has `consumed` what it had.
 //!   Without a command that consumes, the log ends when it is full: what comes then is counted in `lost`.
+//! * TRACE. A recorded process writes down all that its threads do with locks, in stretches: `stretch` is the
+//!   last one's number, `stretch_until` when it ends. Whoever finds that it is over, and that the next one is
+//!   due, begins that. Each thread has a chunk of its own, of one stretch; the first `used` events of it are
+//!   whole. Chunks stay as they are when their stretch is over, until `trace_chunks` are in use.
 
 use core::cell::UnsafeCell;
 use core::mem::{offset_of, size_of};
@@ -109,7 +113,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// The first eight bytes of a file.
 pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
 /// The version of this layout, at offset 8.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Where the version is.
 pub const VERSION_OFFSET: u64 = 8;
 /// The unit of allocation in the file.
@@ -356,7 +360,24 @@ pub struct Header {
     pub consumed: AtomicU64,
     /// How many locks have died that were part of a logged edge.
     pub deaths: AtomicU32,
-    _check: u32,
+    /// Of a recorded process: for how many chunks there is room; else 0, as all up to `lost`.
+    pub trace_room: AtomicU32,
+    /// How many chunks are in use.
+    pub trace_chunks: AtomicU32,
+    /// The page of the newest chunk; 0 if there is none.
+    pub trace_newest: AtomicU32,
+    /// The number of the last stretch, from 1; 0 if there was none.
+    pub stretch: AtomicU32,
+    /// Held (1) by the thread that begins one.
+    pub stretch_busy: AtomicU32,
+    /// The page of the [`Stretch`]es.
+    pub stretches: AtomicU32,
+    /// How many chunks may be in use at the end of this one.
+    pub stretch_room: AtomicU32,
+    /// When this one ends, in ticks.
+    pub stretch_until: AtomicU64,
+    /// When the next one begins, if a thread looks.
+    pub stretch_next: AtomicU64,
     /// What found no room, by [`Lost`].
     pub lost: [AtomicU64; LOST],
     /// The lock that the process runs on.
@@ -366,10 +387,93 @@ pub struct Header {
     /// The program.
     pub exe: Bytes<1024>,
     /// Room for the scan of the memory map, so that it needs no stack; of no interest to the reader.
-    pub scan_buffer: Bytes<2432>,
+    pub scan_buffer: Bytes<2384>,
     /// One bit for each page of the regions before the arena: set once the page is known to have memory.
     pub backed: [AtomicU64; BACKED_PAGES / 64],
 }
+
+/// When a stretch was, in ticks.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Stretch {
+    /// Its begin.
+    pub began: AtomicU64,
+    /// Its end; before that, when it is to end.
+    pub until: AtomicU64,
+}
+
+/// How many there can be.
+pub const STRETCHES: u32 = (PAGE / size_of::<Stretch>() as u64) as u32;
+
+/// What a thread keeps for its recording.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Tracer {
+    /// Held (1) while it writes an event.
+    pub busy: AtomicU32,
+    /// The page of its chunk; 0 if it has none.
+    pub chunk: AtomicU32,
+    /// When it last wrote an event, or could have.
+    pub last: AtomicU64,
+}
+
+/// Pages of a chunk.
+pub const TRACE_PAGES: u64 = 4;
+/// Events in a chunk.
+pub const TRACED: usize = 681;
+
+/// Events of one thread in one stretch.
+#[repr(C)]
+pub struct Chunk {
+    /// The page of the one that was the newest before.
+    pub previous: AtomicU32,
+    /// The page of the thread's record.
+    pub record: AtomicU32,
+    /// The thread.
+    pub tid: AtomicU32,
+    /// The number of the stretch.
+    pub stretch: AtomicU32,
+    /// How many events are whole.
+    pub used: AtomicU32,
+    _pad: [u32; 3],
+    /// They.
+    pub events: [Traced; TRACED],
+}
+
+/// Something that a thread did.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Traced {
+    /// When, in ticks.
+    pub time: AtomicU64,
+    /// What: one of the constants below; above 8 bits, more about it.
+    pub what: AtomicU32,
+    /// The index of the lock in the table.
+    pub lock: AtomicU32,
+    /// Where, by a return address; or something else.
+    pub more: AtomicU64,
+}
+
+/// It has acquired the lock without waiting.
+pub const TRACE_ACQUIRED: u32 = 1;
+/// It begins to wait for the lock.
+pub const TRACE_WAITS: u32 = 2;
+/// That wait is over, with the lock,
+pub const TRACE_ACQUIRED_AFTER: u32 = 3;
+/// or without.
+pub const TRACE_GAVE_UP: u32 = 4;
+/// It is about to release the lock.
+pub const TRACE_RELEASED: u32 = 5;
+/// It begins to wait for what is not acquired.
+pub const TRACE_BLOCKS: u32 = 6;
+/// That wait is over. 1 in the bits above: its time was up.
+pub const TRACE_UNBLOCKED: u32 = 7;
+/// It is about to wake one that waits for the condition variable; 1 in the bits above: all.
+pub const TRACE_WAKES: u32 = 8;
+/// Since the last such event, or the first of the chunk, it has had so much CPU time: `more`, in nanoseconds. In
+/// the bits above: how often it gave its CPU up by itself, at most 2^24 - 1. It was there for long without an
+/// event.
+pub const TRACE_CPU: u32 = 9;
 
 /// Bytes that change behind a shared reference.
 #[repr(transparent)]
@@ -624,7 +728,8 @@ pub struct Record {
     pub woken_at: AtomicU64,
     /// How many waits began, and have not ended, inside of the one that is shown.
     pub nested: AtomicU32,
-    _unused: u32,
+    /// The page of this record's [`Tracer`]; 0 if there is none yet.
+    pub tracer: AtomicU32,
     /// The page of [`FRAMES`] blocks of sites, by their frames; 0 if there is none yet.
     pub frames: AtomicU32,
     _pad: u32,
@@ -1145,6 +1250,7 @@ const _: () = {
     assert!(size_of::<ArraySlot>() == 128);
     assert!(size_of::<Entry>() * CHUNK_ENTRIES as usize == PAGE as usize);
     assert!(size_of::<Holds>() == size_of::<Entry>());
+    assert!(size_of::<Chunk>() <= (TRACE_PAGES * PAGE) as usize);
     assert!(size_of::<Record>() == PAGE as usize);
     assert!(size_of::<Cell>() == CELL_SIZE as usize);
     assert!(size_of::<Spread>() == BLOCK_SIZE as usize && size_of::<Site>() == BLOCK_SIZE as usize);

@@ -12,6 +12,7 @@ mod live;
 mod packed;
 mod reader;
 mod snapshot;
+mod traced;
 pub mod writer;
 
 pub use live::{Described, Live, LiveHold, LiveLock, LiveThread, LiveWait, Log, Logged, LoggedLock, Unseen};
@@ -20,3 +21,4 @@ pub use snapshot::{
     ArrayEnd, ArrayStats, Durations, Error, EventCount, Hold, HoldNow, Holder, LockKind, LockStats, Module,
     Site, Snapshot, ThreadStats, WaitNow,
 };
+pub use traced::{Event, Life, Recorded, Stretch, What, read_stretches};

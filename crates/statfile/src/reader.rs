@@ -82,14 +82,14 @@ impl Locks {
 }
 
 /// Bytes copied from the file, read by field.
-struct Block(Vec<u8>);
+pub(crate) struct Block(Vec<u8>);
 
 impl Block {
-    fn u32(&self, at: usize) -> u32 {
+    pub(crate) fn u32(&self, at: usize) -> u32 {
         self.0.get(at..at + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
     }
 
-    fn u64(&self, at: usize) -> u64 {
+    pub(crate) fn u64(&self, at: usize) -> u64 {
         self.0
             .get(at..at + 8)
             .map_or(0, |b| u64::from_ne_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
@@ -408,14 +408,14 @@ fn unpack(cells: &Packed, first: usize, stacks: &Stacks, parts: &mut Vec<Part>, 
 /// So that what is known of a group's waits fits a processor's cache.
 const GROUP: usize = 1024;
 
-struct Reader {
+pub(crate) struct Reader {
     file: File,
-    header: Block,
+    pub(crate) header: Block,
     size: u64,
 }
 
 impl Reader {
-    fn open(path: &Path) -> Result<Reader, Error> {
+    pub(crate) fn open(path: &Path) -> Result<Reader, Error> {
         Reader::of(File::open(path)?)
     }
 
@@ -445,7 +445,7 @@ impl Reader {
 
     /// `len` bytes at `offset`; what the file is too short for reads as zero, as its holes do. `None` outside
     /// of the logical size.
-    fn block(&self, offset: u64, len: u64) -> Option<Block> {
+    pub(crate) fn block(&self, offset: u64, len: u64) -> Option<Block> {
         if offset.checked_add(len)? > self.size {
             return None;
         }
@@ -555,7 +555,7 @@ impl Reader {
         Ok((snapshot, Locks { sums, stacks, clock }))
     }
 
-    fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> Clock {
         Clock::of(|at| self.header.u32(at), |at| self.header.u64(at))
     }
 

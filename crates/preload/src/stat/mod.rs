@@ -85,6 +85,7 @@ pub(crate) fn init(lock_name: &str, rwlock_name: &str) -> bool {
     let options = Options {
         check: checked.then_some(CheckRoom::DEFAULT),
         lone_signals: check::lone_signals(),
+        trace: if checked { 0 } else { traced() },
         ..Options::DEFAULT
     };
     let begun = directory().is_some_and(|directory| {
@@ -97,6 +98,13 @@ pub(crate) fn init(lock_name: &str, rwlock_name: &str) -> bool {
         }
     }
     begun
+}
+
+/// In how many chunks the process's life is to be written down, by `poundlock record`.
+fn traced() -> u32 {
+    environment::variable(c"POUNDLOCK_TRACE")
+        .and_then(|value| value.to_str().ok()?.parse().ok())
+        .unwrap_or(0)
 }
 
 /// The directory for statistics: that of `poundlock stat`, or else the one that somebody named, which is made

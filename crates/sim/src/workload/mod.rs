@@ -2,6 +2,7 @@
 
 mod central;
 pub mod jobs;
+pub mod replay;
 mod semaphore;
 pub mod sembench;
 pub mod sharing;

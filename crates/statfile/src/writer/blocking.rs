@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::map::Map;
 use super::{CallSite, Host, LockRef, Recorder, add, clock, count_wait, find, locks, modules, stacks};
-use super::{find_unmarked, tag_of, threads};
+use super::{find_unmarked, tag_of, threads, trace};
 use crate::layout::{self, CHUNK_ENTRIES, Cell, Entry, INDEX_MASK, MARK, Record};
 
 /// How a wait ended.
@@ -62,6 +62,8 @@ impl<H: Host> Recorder<H> {
         } else {
             end_shown(visit.map, record, now, how == Ended::TimedOut);
         }
+        let timed_out = u32::from(how == Ended::TimedOut) << 8;
+        trace::note(visit.map, record, layout::TRACE_UNBLOCKED | timed_out, 0, 0);
         clock::calibrate_sometimes(visit.map, now);
         modules::scan_sometimes(visit.map, now);
     }
@@ -112,6 +114,8 @@ impl<H: Host> Recorder<H> {
             // SAFETY: the record's own mapping.
             let map = unsafe { Map::from_base(visit_record.base.load(Relaxed) as *mut u8) };
             let word = condition.word.load(Relaxed);
+            let all = u32::from(whom == Wake::All) << 8;
+            trace::note(map, visit_record, layout::TRACE_WAKES | all, word, site.pc as u64);
             // Its figures are not those of a lock: never to be summed with others'.
             locks::waited(map, word);
             let slot = map.lock(word & INDEX_MASK);
@@ -177,6 +181,7 @@ impl<H: Host> Recorder<H> {
         record.wait_cell.store(core::ptr::from_ref(cell).addr() as u64 - map.base().addr() as u64, Relaxed);
         record.wait_sp.store(site.sp as u64, Relaxed);
         record.wait_began.store(now, Release);
+        trace::note(map, record, layout::TRACE_BLOCKS, word, site.pc as u64);
         clock::calibrate_sometimes(map, now);
         modules::scan_sometimes(map, now);
     }

@@ -181,6 +181,11 @@ pub(super) fn span(map: Map, ticks: u64) -> u64 {
     ((u128::from(ticks) * u128::from(map.header().tick_ns.load(Relaxed))) >> 32) as u64
 }
 
+/// The reverse.
+pub(super) fn ticks_of(map: Map, ns: u64) -> u64 {
+    ((u128::from(ns) << 32) / u128::from(map.header().tick_ns.load(Relaxed).max(1))) as u64
+}
+
 #[cold]
 pub(super) fn calibrate(map: Map) {
     let header = map.header();

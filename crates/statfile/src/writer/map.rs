@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::sys;
 use crate::layout::{
-    self, ArraySlot, Cell, CheckSlot, EdgeSlot, Events, Header, LockSlot, LogSlot, ModuleSlot, PAGE,
-    PairSlot, Record, Run, Site, Spread, StackSlot, WINDOW,
+    self, ArraySlot, Cell, CheckSlot, Chunk, EdgeSlot, Events, Header, LockSlot, LogSlot, ModuleSlot, PAGE,
+    PairSlot, Record, Run, Site, Spread, StackSlot, Stretch, Tracer, WINDOW,
 };
 
 /// How large a file is and what fits in it.
@@ -30,6 +30,9 @@ pub struct Options {
     pub check: Option<CheckRoom>,
     /// Under check: find signals by threads that have never had the mutex of the waits, too.
     pub lone_signals: bool,
+    /// Write down all that threads do with locks, in stretches, in so many chunks of [`layout::TRACED`] events; 0:
+    /// do not.
+    pub trace: u32,
 }
 
 /// What fits in the file of a process under check. All are powers of two, [`layout::WINDOW`] at least.
@@ -62,6 +65,7 @@ impl Options {
         plain_clock: false,
         check: None,
         lone_signals: false,
+        trace: 0,
     };
 }
 
@@ -186,6 +190,7 @@ impl Map {
         header.array_capacity.store(options.arrays, Relaxed);
         header.next_lock.store(layout::FIRST_LOCK, Relaxed);
         header.next_stack.store(1, Relaxed);
+        header.trace_room.store(options.trace, Relaxed);
         if let Some(room) = options.check {
             header.edge_offset.store(regions.edges, Relaxed);
             header.pair_offset.store(regions.pairs, Relaxed);
@@ -385,6 +390,33 @@ impl Map {
     pub(super) unsafe fn spread(self, index: u32) -> &'static Spread {
         // SAFETY: the caller vouches for it.
         unsafe { self.at(u64::from(index) * layout::BLOCK_SIZE) }
+    }
+
+    /// The tracer at `page`.
+    ///
+    /// # Safety
+    /// There is one.
+    pub(super) unsafe fn tracer(self, page: u32) -> &'static Tracer {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.at(u64::from(page) * PAGE) }
+    }
+
+    /// The chunk at `page`.
+    ///
+    /// # Safety
+    /// There is one.
+    pub(super) unsafe fn chunk(self, page: u32) -> &'static Chunk {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.at(u64::from(page) * PAGE) }
+    }
+
+    /// The stretches at `page`.
+    ///
+    /// # Safety
+    /// There are some.
+    pub(super) unsafe fn stretches(self, page: u32) -> &'static [Stretch; layout::STRETCHES as usize] {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.at(u64::from(page) * PAGE) }
     }
 
     /// The head of the run at `page`.

@@ -21,6 +21,7 @@ mod modules;
 mod stacks;
 mod sys;
 mod threads;
+mod trace;
 mod waits;
 mod words;
 
@@ -607,6 +608,9 @@ impl<H: Host> Recorder<H> {
                 visit.record.wait_sp.store(site.sp as u64, Relaxed);
                 visit.record.wait_began.store(wait.began, Release);
             }
+            if !visit.borrowed {
+                trace::note(map, visit.record, layout::TRACE_WAITS, word, site.pc as u64);
+            }
             clock::calibrate_sometimes(map, wait.began);
             modules::scan_sometimes(map, wait.began);
         }
@@ -635,6 +639,7 @@ impl<H: Host> Recorder<H> {
                 entry.site.store(pc as u64, Relaxed);
                 wait_ended(map, record, &wait, now, false);
                 hold_begins_after_wait(record, entry, now);
+                note_acquired(record, layout::TRACE_ACQUIRED_AFTER, lock, pc);
             }
             _ => self.count_acquired(lock, Some(wait), pc),
         }
@@ -655,6 +660,9 @@ impl<H: Host> Recorder<H> {
                 wait.forget();
             }
             self.wait_ended(&visit, lock, &wait, now, true);
+            if !visit.borrowed {
+                trace::note(visit.map, visit.record, layout::TRACE_GAVE_UP, lock.word.load(Relaxed), 0);
+            }
         }
     }
 
@@ -818,6 +826,7 @@ impl<H: Host> Recorder<H> {
             Some((record, entry)) => {
                 entry.site.store(pc as u64, Relaxed);
                 waits::hold_begins(record, entry, lock);
+                note_acquired(record, layout::TRACE_ACQUIRED, lock, pc);
             }
             None => self.count_acquired(lock, None, pc),
         }
@@ -839,7 +848,13 @@ impl<H: Host> Recorder<H> {
         if self.checks() {
             return self.checked_released(lock, CallSite { pc, sp });
         }
-        match find::<H>(lock) {
+        let found = find::<H>(lock);
+        if let Some((record, _)) = found {
+            // SAFETY: the record's own mapping.
+            let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
+            trace::note(map, record, layout::TRACE_RELEASED, lock.word.load(Relaxed), pc as u64);
+        }
+        match found {
             Some((record, entry)) if !waits::is_marked(lock) => hold_ended(record, entry),
             Some((_, entry)) => self.released_while_others_wait(lock, entry, CallSite { pc, sp }),
             None => Self::released_without_an_entry(address),
@@ -903,6 +918,8 @@ impl<H: Host> Recorder<H> {
                 if shared {
                     entry.tag.store(lock.address as u64, Relaxed);
                 }
+                let what = if waited { layout::TRACE_ACQUIRED_AFTER } else { layout::TRACE_ACQUIRED };
+                note_acquired(record, what, lock, pc);
             }
             clock::calibrate_sometimes(visit.map, now);
             modules::scan_sometimes(visit.map, now);
@@ -1164,6 +1181,14 @@ fn is_picked(record: &Record, entry: &Entry) -> bool {
     let left = record.until_sample.load(Relaxed);
     record.until_sample.store(left.wrapping_sub(1), Relaxed);
     count < layout::FIRST_HOLDS || left == 0
+}
+
+/// Writes down an acquisition, where that is wanted.
+#[inline(always)]
+fn note_acquired(record: &Record, what: u32, lock: LockRef<'_>, pc: usize) {
+    // SAFETY: the record's own mapping.
+    let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
+    trace::note_acquired(map, record, what, lock.word.load(Relaxed), pc);
 }
 
 fn hold_begins(record: &Record, entry: &Entry) {

@@ -198,6 +198,16 @@ pub(super) fn name_of_thread(tid: u32) -> Name {
     [half(0), half(8)]
 }
 
+/// The CPU time that the calling thread has had, in nanoseconds, and how often it gave its CPU up by itself.
+pub(super) fn cpu_time() -> (u64, u64) {
+    // SAFETY: zeroes are one.
+    let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
+    // SAFETY: fills our own variable. Not by the C library's function, which may be another's.
+    unsafe { libc::syscall(libc::SYS_getrusage, libc::RUSAGE_THREAD, &raw mut usage) };
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+    (ns(usage.ru_utime) + ns(usage.ru_stime), usage.ru_nvcsw as u64)
+}
+
 pub(super) fn yield_now() {
     // SAFETY: always succeeds.
     unsafe { libc::syscall(libc::SYS_sched_yield) };

@@ -31,6 +31,7 @@ pub(super) fn take(map: Map) -> Option<&'static Record> {
     record.busy.store(0, Relaxed);
     record.woken_by.store(0, Relaxed);
     record.nested.store(0, Relaxed);
+    super::trace::begins(map, record);
     record.tid.store(sys::tid(), Relaxed);
     if header.check.load(Relaxed) != 0 {
         let checked = record.checked();

@@ -1,0 +1,117 @@
+//! `poundlock record`: a program run with what its threads do with locks written down, for `poundlock predict`.
+
+pub(crate) mod recording;
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use poundlock_names::LockName;
+
+use crate::message::{Failure, say, status};
+use crate::observe::file::Output;
+use crate::observe::place::{self, monotonic_ns};
+use crate::output::counted;
+use crate::stat::Measured;
+use crate::{launch, program, run};
+use recording::{Overhead, Recording};
+
+/// The library writes the process's life down in so many chunks.
+const VARIABLE: &str = "POUNDLOCK_TRACE";
+/// Bytes of a chunk.
+const CHUNK: u64 = poundlock_statfile::layout::TRACE_PAGES * poundlock_statfile::layout::PAGE;
+
+/// What to run, and where to write.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Write the recording to this file
+    #[arg(short, long, value_name = "FILE", default_value = "poundlock.recording")]
+    output: PathBuf,
+    /// How much to write down of each process, at most: it is recorded in short stretches, spread over the run
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    room: u32,
+    #[command(flatten)]
+    run: run::Args,
+}
+
+/// Runs the command, writes the recording and passes the command's exit status on.
+pub(crate) fn main(args: Args) -> ExitCode {
+    match record(&args) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.report(),
+    }
+}
+
+fn record(args: &Args) -> Result<u8, Failure> {
+    let (lock, rwlocks) = args.run.locks(LockName::Glibc)?;
+    args.run.semaphores()?;
+    let program = launch::find(&args.run.command)?;
+    program::check(&program)?;
+    place::check_file_size()?;
+    let output = Output::open(&args.output)?;
+    let overhead = overhead(&args.run)?;
+    let mut measured = Measured::new(&args.run, &program, (lock, rwlocks))?;
+    let chunks = (u64::from(args.room) << 20) / CHUNK;
+    measured.environment.push((OsStr::new(VARIABLE), Some(chunks.to_string().into())));
+    let ended = launch::run(&program, &args.run.command, &measured.environment)?;
+    let mut recording = Recording::read(measured.dir.path(), monotonic_ns());
+    recording.command = measured.command;
+    recording.lock = lock.to_string();
+    recording.rwlock = rwlocks.to_string();
+    recording.wall_ns = ended.wall_ns;
+    recording.overhead = overhead;
+    if let Some(words) = ended.obituary() {
+        say(format_args!("{}: {words}", args.run.command[0].display()));
+    }
+    if recording.processes.is_empty() {
+        let line = "no process used a lock while it was recorded: there is nothing to predict from";
+        return Err(Failure::new(status::OURS, line));
+    }
+    let events = recording.events();
+    let stretches: usize = recording.processes.iter().map(|process| process.stretches.len()).sum();
+    output.write(|out| recording.write(out))?;
+    say(format_args!(
+        "{} in {} of {}: poundlock predict {}",
+        counted(events as u64, "event"),
+        counted(stretches as u64, "stretch"),
+        counted(recording.processes.len() as u64, "process"),
+        args.output.display()
+    ));
+    Ok(ended.exit_code())
+}
+
+/// What writing down costs between two events, on this machine now: a program of ours that does nothing but lock
+/// and unlock is recorded first.
+fn overhead(run: &run::Args) -> Result<Overhead, Failure> {
+    let own = std::env::current_exe().map_err(|error| Failure::new(status::OURS, program::reason(&error)))?;
+    let (lock, rwlocks) = run.locks(LockName::Glibc)?;
+    let measured = Measured::new(run, &own, (lock, rwlocks))?;
+    let mut command = Command::new(&own);
+    command.arg(BODY).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    for (name, value) in measured.environment.iter().chain([&(OsStr::new(VARIABLE), Some("64".into()))]) {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    // A figure that is missing is taken for none.
+    let _ = command.status();
+    Ok(Recording::read(measured.dir.path(), monotonic_ns()).least_gaps())
+}
+
+/// The name of the program that only locks and unlocks.
+pub(crate) const BODY: &str = "record-overhead";
+
+/// It.
+pub(crate) fn body() -> ExitCode {
+    const PAIRS: u32 = 200_000;
+    let mut mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+    for _ in 0..PAIRS {
+        // SAFETY: our own mutex, locked and unlocked by this thread.
+        unsafe {
+            libc::pthread_mutex_lock(&raw mut mutex);
+            libc::pthread_mutex_unlock(&raw mut mutex);
+        }
+    }
+    ExitCode::SUCCESS
+}

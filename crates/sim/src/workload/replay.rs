@@ -1,0 +1,252 @@
+//! A recorded stretch of a program's life, again: what each thread did between its locks, on whichever locks and
+//! machine.
+//!
+//! Each thread goes through its steps again and again until the clock stops, so that a short stretch gives a
+//! steady rate. Which thread woke which one is part of the steps; who waits for whom at a lock is not: that is
+//! what the replay finds out.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use poundlock_core::platform::{Atomic, Platform, Until};
+
+use crate::atomic::U32;
+use crate::locks::{self, Lock};
+use crate::machine::{NANOSECOND, Picoseconds};
+use crate::platform::Sim;
+use crate::rwlocks::RwLock;
+use crate::{Alone, Simulation, Stuck, Traffic, now, random, sleep, work};
+
+/// What a thread does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Computes for that long.
+    Work(Picoseconds),
+    /// Is blocked for that long, by something that is not simulated.
+    Block(Picoseconds),
+    /// Acquires the lock of this number, alone.
+    Lock(u32),
+    /// Acquires it as one of several readers.
+    Read(u32),
+    /// Releases it, however it was acquired.
+    Unlock(u32),
+    /// Wakes the thread of this number, from its [`Step::Await`].
+    Wake(u32),
+    /// Waits until another thread has waked it, once for each time.
+    Await,
+}
+
+/// A lock in the replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind<'a> {
+    /// A mutex or spinlock of this name: [`locks::names`]. Readers acquire it alone, too.
+    Exclusive(&'a str),
+    /// A readers-writer lock of this name.
+    Shared(&'a str),
+    /// None: nobody waits.
+    Gone,
+}
+
+/// A lock, or several in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// What each is.
+    pub kind: Kind<'a>,
+    /// How many there are; each acquisition draws one of them.
+    pub number: u32,
+}
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Replay<'a> {
+    /// Each thread's steps.
+    pub threads: &'a [Vec<Step>],
+    /// The locks, by number.
+    pub locks: &'a [Part<'a>],
+    /// Before anything is counted.
+    pub warm_up: Picoseconds,
+    /// How long it is counted for.
+    pub time: Picoseconds,
+}
+
+/// What became of a lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Acquisitions.
+    pub acquisitions: u64,
+    /// Those that waited.
+    pub contended: u64,
+    /// How long, together.
+    pub waited: Picoseconds,
+}
+
+/// The result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replayed {
+    /// Each thread's steps that were done while it was counted.
+    pub steps: Vec<u64>,
+    /// By lock.
+    pub waits: Vec<Waits>,
+    /// CPU time of all threads, the warm-up included.
+    pub used: Picoseconds,
+    /// What the cache lines did, the warm-up included.
+    pub traffic: Traffic,
+}
+
+/// An acquisition that takes longer has waited. The recorder, too, sees a wait only where the first attempt failed.
+const AT_ONCE: Picoseconds = 200 * NANOSECOND;
+
+enum Made {
+    Exclusive(Box<dyn Lock>),
+    Shared(RwLock),
+    Gone,
+}
+
+impl Made {
+    fn new(kind: Kind<'_>) -> Option<Made> {
+        Some(match kind {
+            Kind::Exclusive(name) => Made::Exclusive(locks::make(name)?),
+            Kind::Shared(name) => Made::Shared(RwLock::make(name)?),
+            Kind::Gone => Made::Gone,
+        })
+    }
+
+    fn acquire(&self, reads: bool) {
+        match self {
+            Made::Exclusive(lock) => lock.lock(),
+            Made::Shared(lock) => {
+                if reads {
+                    lock.read(None);
+                } else {
+                    lock.write(None);
+                }
+            }
+            Made::Gone => (),
+        }
+    }
+
+    fn release(&self, reads: bool) {
+        match self {
+            Made::Exclusive(lock) => lock.unlock(),
+            Made::Shared(lock) if reads => lock.raw().unlock_read(),
+            Made::Shared(lock) => lock.raw().unlock_write(),
+            Made::Gone => (),
+        }
+    }
+}
+
+struct Shared {
+    steps: Vec<Vec<Step>>,
+    locks: Vec<Vec<Made>>,
+    /// How often each thread has been woken and has not awaited it yet.
+    wakes: Vec<Alone<U32>>,
+    done: Vec<Cell<u64>>,
+    waits: Vec<Cell<Waits>>,
+    warm_up: Picoseconds,
+}
+
+impl Shared {
+    fn thread(&self, index: usize) {
+        // What it holds: the lock's number, which of several it is, and whether it reads.
+        let mut held: Vec<(u32, usize, bool)> = Vec::new();
+        loop {
+            let round = now();
+            for step in &self.steps[index] {
+                match *step {
+                    Step::Work(time) => work(time),
+                    Step::Block(time) => sleep(time),
+                    Step::Lock(lock) | Step::Read(lock) => {
+                        let reads = matches!(step, Step::Read(_));
+                        let parts = &self.locks[lock as usize];
+                        let part =
+                            if parts.len() == 1 { 0 } else { random(|random| random.usize(..parts.len())) };
+                        let begin = now();
+                        parts[part].acquire(reads);
+                        self.acquired(lock, begin);
+                        held.push((lock, part, reads));
+                    }
+                    Step::Unlock(lock) => {
+                        if let Some(at) = held.iter().rposition(|(of, ..)| *of == lock) {
+                            let (_, part, reads) = held.remove(at);
+                            self.locks[lock as usize][part].release(reads);
+                        }
+                    }
+                    Step::Wake(thread) => {
+                        let word = &self.wakes[thread as usize].0;
+                        word.fetch_add(1, Relaxed);
+                        Sim::wake(word, 1);
+                    }
+                    Step::Await => {
+                        let word = &self.wakes[index].0;
+                        while word.load(Relaxed) == 0 {
+                            Sim::wait(word, 0, Until::Woken);
+                        }
+                        // One less.
+                        word.fetch_add(u32::MAX, Relaxed);
+                    }
+                }
+                if now() >= self.warm_up {
+                    self.done[index].set(self.done[index].get() + 1);
+                }
+            }
+            if now() == round {
+                // Steps that take no time would go on for ever at this moment.
+                work(NANOSECOND);
+            }
+        }
+    }
+
+    fn acquired(&self, lock: u32, begin: Picoseconds) {
+        if begin < self.warm_up {
+            return;
+        }
+        let took = now() - begin;
+        let waits = &self.waits[lock as usize];
+        let mut sum = waits.get();
+        sum.acquisitions += 1;
+        if took > AT_ONCE {
+            sum.contended += 1;
+            sum.waited += took;
+        }
+        waits.set(sum);
+    }
+}
+
+impl Replay<'_> {
+    /// Runs it in a simulation that has no threads yet. Threads without a step take no part.
+    ///
+    /// # Errors
+    /// If all threads wait for each other.
+    ///
+    /// # Panics
+    /// If there is no lock of a name, or no lock or thread of a number.
+    pub fn run_in(&self, mut simulation: Simulation) -> Result<Replayed, Stuck> {
+        let make = |part: &Part<'_>| -> Vec<Made> {
+            let one = || match Made::new(part.kind) {
+                Some(made) => made,
+                None => panic!("no lock is called as in {part:?}"),
+            };
+            (0..part.number.max(1)).map(|_| one()).collect()
+        };
+        let shared = Rc::new(Shared {
+            steps: self.threads.to_vec(),
+            locks: self.locks.iter().map(make).collect(),
+            wakes: self.threads.iter().map(|_| Alone::default()).collect(),
+            done: self.threads.iter().map(|_| Cell::new(0)).collect(),
+            waits: self.locks.iter().map(|_| Cell::default()).collect(),
+            warm_up: self.warm_up,
+        });
+        for index in (0..self.threads.len()).filter(|&index| !self.threads[index].is_empty()) {
+            let shared = Rc::clone(&shared);
+            simulation.spawn(None, move || shared.thread(index));
+        }
+        let summary = simulation.run(self.warm_up + self.time)?;
+        Ok(Replayed {
+            steps: shared.done.iter().map(Cell::get).collect(),
+            waits: shared.waits.iter().map(Cell::get).collect(),
+            used: summary.used.iter().sum(),
+            traffic: summary.traffic,
+        })
+    }
+}
