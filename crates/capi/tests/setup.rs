@@ -5,7 +5,9 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 pub(crate) use poundlock_testing::need;
-use poundlock_testing::{LIMIT, expect_status, made, missing, once_a_run, run_limited, scratch, target_directory};
+use poundlock_testing::{
+    LIMIT, expect_status, made, missing, once_a_run, run_limited, scratch, target_directory,
+};
 
 /// Runs a command that has to succeed.
 #[track_caller]

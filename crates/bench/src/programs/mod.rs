@@ -63,7 +63,11 @@ fn mutex(name: &str) -> std::result::Result<LockName, String> {
 /// A share of the programs' usual work.
 pub(crate) fn share(text: &str) -> std::result::Result<f64, String> {
     let share = text.parse().map_err(|_| "it is a number".to_owned())?;
-    if share > 0.0 && share <= 100.0 { Ok(share) } else { Err("it lies above 0, and at 100 at most".to_owned()) }
+    if share > 0.0 && share <= 100.0 {
+        Ok(share)
+    } else {
+        Err("it lies above 0, and at 100 at most".to_owned())
+    }
 }
 
 /// How a report says that the programs did another share than all of it.

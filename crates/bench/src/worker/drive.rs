@@ -1036,7 +1036,8 @@ mod tests {
     fn drive_one(calls: Calls, [patience, enough]: [Duration; 2], task: &Task) -> Result<Sample> {
         let Inside::Work { steps } = task.inside else { panic!("one lock only") };
         let calls = rw::Calls { write: calls, read_lock: calls.lock, read_unlock: calls.unlock };
-        Run { calls, patience, enough, task, hogs: &Hogs::none() }.drive(Single::new(0.0, move |_| work(steps)))
+        Run { calls, patience, enough, task, hogs: &Hogs::none() }
+            .drive(Single::new(0.0, move |_| work(steps)))
     }
 
     #[test]
@@ -1078,7 +1079,8 @@ mod tests {
         }
         unsafe extern "C" fn unlock(_lock: *mut c_void, _node: *mut c_void) {}
         let task = Task { throughput_ns: 2_000_000, latency_ns: 2_000_000, ..task(WORK) };
-        let error = drive_one(calls(lock, unlock), [Duration::from_millis(5); 2], &task).unwrap_err().to_string();
+        let error =
+            drive_one(calls(lock, unlock), [Duration::from_millis(5); 2], &task).unwrap_err().to_string();
         END.store(true, Relaxed);
         assert!(error.contains("nobody acquired the lock"), "{error}");
     }
