@@ -5,7 +5,7 @@
 #include "check.h"
 #include <sys/resource.h>
 
-enum { CROWD = 560, LATER = 4, ROUNDS = 2 };
+enum { CROWD = 560, LATER = 4, ROUNDS = 5 };
 
 static sem_t begin, end;
 static int crowd_done, crowd_woken, told, leave;

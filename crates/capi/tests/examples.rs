@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use poundlock_testing::{made, scratch};
+use poundlock_testing::scratch;
 
 use crate::setup::{installed, need, run, source};
 
@@ -23,11 +23,8 @@ fn built(example: &str, compiler: &str) -> Option<PathBuf> {
     std::fs::copy(&path, directory.join(path.file_name().expect("a file"))).expect("copied");
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(format!("{compiler} -Wall -Wextra -Werror {rest}")).current_dir(&directory);
-    let program = directory.join(path.file_stem().expect("a name"));
-    let mut read = installed.read_of(&path);
-    read.push(installed.file("lib/libpoundlock.so"));
-    made(installed.with_pkg_config(&mut shell), &read, &program);
-    Some(program)
+    run(installed.with_pkg_config(&mut shell));
+    Some(directory.join(path.file_stem().expect("a name")))
 }
 
 /// Builds an example and runs it.

@@ -685,7 +685,7 @@ fn known_programs_do_their_work_on_both() {
         ("stress-ng", "stress-ng"),
         ("memcached", "memcached"),
         ("apache", "apache2"),
-        // Compiled by the one that is called javac, in the same way.
+        ("javac", "javac"),
         ("java", "java"),
     ];
     let there: Vec<_> =

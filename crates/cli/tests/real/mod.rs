@@ -2,7 +2,7 @@
 //! right.
 //!
 //! Each program is one module and is run in the same ways (see [`how::How`]): plainly on glibc as the
-//! control, under `run` with locks of ours, under `stat --lock poundlock`, under `stat`, and under `check`, on
+//! control, under `run` with every lock, under `stat --lock poundlock`, under `stat`, and under `check`, on
 //! its own locks and on ours. A run passes if its
 //! *results* are right; it fails if they are not, if the exit status is not the expected one, or if it takes
 //! longer than [`LIMIT`](crate::support::LIMIT), and then shows what it had written.
@@ -33,8 +33,7 @@ macro_rules! ways {
 }
 pub(crate) use ways;
 
-/// One test for each way to run a program. (Mutexes between baseline and any-negative have nothing that neither of
-/// the two has.)
+/// One test for each way to run a program.
 macro_rules! every_way {
     ($run:path) => {
         $crate::real::ways! { $run:
@@ -42,6 +41,7 @@ macro_rules! every_way {
             run Run(None),
             run_baseline Run(Some("baseline")),
             run_any_negative Run(Some("any-negative")),
+            run_mcs_queue Run(Some("mcs-queue")),
             stat Stat(Some("poundlock")),
             stat_glibc Stat(None),
             check Check(None),
