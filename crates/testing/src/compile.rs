@@ -94,8 +94,8 @@ pub fn build(command: &mut Command, source: &Path, target: &Path) {
     made(command.arg("-o").arg(target), &read, target);
 }
 
-/// Makes `target` by this command, which names it and reads these files, or takes it from an earlier test: in this
-/// run or in one before, by the same program.
+/// Makes `target` by this command, which names it and reads these files, or takes it from an earlier test: in
+/// this run or in one before, by the same program.
 ///
 /// # Panics
 /// The command fails.

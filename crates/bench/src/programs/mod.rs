@@ -41,7 +41,7 @@ pub struct Options {
     /// Rounds in which each program runs once on each lock
     #[arg(long, value_name = "N", default_value_t = 11)]
     pub rounds: usize,
-    /// Share of its usual work that each of the known programs does; the virtual machines and Python's do it all
+    /// Share of their usual work that the known programs do; Java's and Python's always do all of it
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
     pub work: f64,
     /// Measure programs that end with another exit code than 0, too

@@ -162,7 +162,8 @@ fn threshold(share: f64) -> u32 {
 /// How long nothing may happen: many of the longest time slices.
 const ENOUGH: Duration = Duration::from_secs(10);
 
-/// A lock to drive, by whom, how long threads may take to come to their ends, and how long nothing may happen.
+/// A lock to drive, by whom, how long threads may take to come to their ends, and how long nothing may
+/// happen.
 #[derive(Clone, Copy)]
 struct Run<'a> {
     calls: rw::Calls,
