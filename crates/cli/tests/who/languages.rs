@@ -146,7 +146,11 @@ fn java_has_threads_that_wait_and_a_note() {
     let file = dir.join("Monitors.java");
     std::fs::write(&file, source!("Monitors.java")).expect("it can be written");
     let class = dir.join("Monitors.class");
-    made(Command::new(javac).args(["-J-Xmx256m", "-d"]).arg(&dir).arg(&file), &[file.clone()], &class);
+    made(
+        Command::new(javac).args(["-J-Xmx256m", "-d"]).arg(&dir).arg(&file),
+        std::slice::from_ref(&file),
+        &class,
+    );
     let mut command = Command::new(java);
     command.args(["-Xmx128m", "-XX:+UseSerialGC", "-cp"]).arg(&dir).arg("Monitors");
     let target = Target::ready(&mut command);
