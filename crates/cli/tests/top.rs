@@ -74,7 +74,8 @@ fn a_command_has_its_output_and_status_and_a_table_an_interval_beside() {
 
 #[test]
 fn a_process_that_keeps_figures_is_looked_at_from_outside() {
-    let program = compile_c(PROGRAM, &[]);
+    // Of a name that no other test's process has: locks of one name count as one.
+    let program = compile_c(PROGRAM, &["-Dlock=outer_lock"]);
     let mut command = poundlock();
     let report = scratch().join("report");
     command.args(["stat", "-o"]).arg(report).arg("--").arg(program).arg("stay");
@@ -90,13 +91,14 @@ fn a_process_that_keeps_figures_is_looked_at_from_outside() {
         stdout(&output)
     };
     let text = look(&["--count", "2", "--pid", &pid]);
-    assert_eq!(text.lines().filter(|line| line.contains(LOCK)).count(), 2, "{text}");
+    assert_eq!(text.lines().filter(|line| line.contains("  outer_lock (in program)")).count(), 2, "{text}");
     assert!(text.lines().all(|line| line.len() < 200 && !line.contains('\x1b')), "{text}");
     let text = look(&["--count", "1", "--threads", "--pid", &pid]);
-    assert!(text.contains("waits for lock (in program), "), "{text}");
-    assert!(text.contains("holds lock (in program)"), "{text}");
-    // And of all that there are.
-    assert!(look(&["--count", "1"]).contains(LOCK));
+    assert!(text.contains("waits for outer_lock (in program), "), "{text}");
+    assert!(text.contains("holds outer_lock (in program)"), "{text}");
+    // And of all that there are, those of other tests among them.
+    let text = look(&["--count", "1"]);
+    assert!(text.contains("  outer_lock (in program)"), "{text}");
     // Whoever looks is none of those that are followed: `stat` ends with the program.
     running.kill(libc::SIGTERM);
     expect_status(&running.finish(LIMIT), 128 + libc::SIGTERM);
@@ -173,7 +175,7 @@ impl InTerminal {
         };
         assert_eq!(made, 0, "there are terminals");
         // SAFETY: both are open, and nobody else's.
-        let (master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
+        let (mut master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
         let end = || slave.try_clone().expect("another one");
         command.env("TERM", "xterm-256color").stdin(end()).stdout(end()).stderr(end());
         let before = modes(&slave);
@@ -183,12 +185,16 @@ impl InTerminal {
             command.pre_exec(move || {
                 libc::setsid();
                 libc::ioctl(0, libc::TIOCSCTTY, 0);
+                // Nobody is to look at what it dies of.
+                libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 });
                 for fd in others {
                     libc::close(fd);
                 }
                 Ok(())
             });
         }
+        // An end of input from before is none of top's: whoever read it would wait for more.
+        master.write_all(b"\x04").expect("the terminal is there");
         let child = command.spawn().expect("it starts");
         // SAFETY: changes flags of our own file.
         unsafe { libc::fcntl(master.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
@@ -244,8 +250,11 @@ impl InTerminal {
 
 impl Drop for InTerminal {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if matches!(self.child.try_wait(), Ok(None)) {
+            // SAFETY: takes two numbers: the child's session is one group, itself included.
+            unsafe { libc::kill(-self.child.id().cast_signed(), libc::SIGKILL) };
+            let _ = self.child.wait();
+        }
     }
 }
 
@@ -369,19 +378,30 @@ fn the_terminal_is_as_it_was_whatever_ends_top() {
     let mut running = start(&mut command);
     running.wait_for_output("stuck", LIMIT);
     let pid = stuck(&running.output_so_far()).to_string();
-    for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGSEGV, libc::SIGABRT] {
+    let look = || {
         let mut command = poundlock_bare();
         command.args(["top", "--interval", "0.1", "--pid", &pid]);
         let mut terminal = InTerminal::start(&mut command);
         terminal.shows(LOCK);
+        terminal
+    };
+    for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGSEGV, libc::SIGABRT] {
+        let mut terminal = look();
         // SAFETY: takes two numbers.
         unsafe { libc::kill(terminal.child.id() as i32, signal) };
         assert_eq!(terminal.ends().signal(), Some(signal));
     }
-    let mut command = poundlock_bare();
-    command.args(["top", "--interval", "0.1", "--pid", &pid]);
-    let mut terminal = InTerminal::start(&mut command);
-    terminal.shows(LOCK);
+    let mut terminal = look();
+    // Half a sequence is no reason to wait, and a terminal that is gone is none to go on.
+    terminal.press("\x1b[");
+    terminal.master = File::open("/dev/null").expect("it is there");
+    let mut status = None;
+    until("top ends with its terminal", || {
+        status = terminal.child.try_wait().expect("it is ours");
+        status.is_some()
+    });
+    assert!(!status.expect("it has ended").success());
+    let mut terminal = look();
     // The end of what is looked at stays on the screen until somebody has seen it.
     running.kill(libc::SIGTERM);
     expect_status(&running.finish(LIMIT), 128 + libc::SIGTERM);
