@@ -49,7 +49,7 @@ struct Tracked {
 }
 
 /// The source.
-pub(super) struct Records {
+pub(super) struct StatFiles {
     whose: Whose,
     symbols: &'static Symbols,
     tracked: Vec<Tracked>,
@@ -64,9 +64,9 @@ pub(super) struct Records {
     notes: BTreeMap<PathBuf, String>,
 }
 
-impl Records {
-    pub(super) fn new(whose: Whose) -> Records {
-        Records {
+impl StatFiles {
+    pub(super) fn new(whose: Whose) -> StatFiles {
+        StatFiles {
             whose,
             // One for the whole run, whose end is ours.
             symbols: Box::leak(Box::new(Symbols::new())),
@@ -175,7 +175,7 @@ impl Records {
     }
 }
 
-impl Source for Records {
+impl Source for StatFiles {
     fn look(&mut self, now_ns: u64) -> Vec<Looked> {
         let of_run = matches!(self.whose, Whose::Run(_));
         let due = self.discovered.is_none_or(|at| at.elapsed() >= DISCOVERY);
