@@ -11,6 +11,7 @@ use poundlock_statfile::Snapshot;
 
 use super::maps::Maps;
 use super::{Memory, Thread};
+use crate::observe::calls::Doing;
 
 #[cfg(target_arch = "x86_64")]
 mod native {
@@ -121,9 +122,7 @@ impl Unwinder {
     pub(crate) fn stack(&mut self, thread: &Thread, maps: &Maps, memory: &impl Memory) -> Vec<Frame> {
         let (pc, sp, fp, lr) = match (&thread.registers, &thread.doing) {
             (Some(registers), _) => (registers.pc, registers.sp, registers.fp, registers.lr),
-            (None, super::call::Doing::Call { sp, pc, .. } | super::call::Doing::Outside { sp, pc }) => {
-                (*pc, *sp, 0, 0)
-            }
+            (None, Doing::Call { sp, pc, .. } | Doing::Outside { sp, pc }) => (*pc, *sp, 0, 0),
             _ => return Vec::new(),
         };
         let mut registers = native::registers(pc, sp, fp, lr, self.inner.max_known_code_address());
