@@ -156,19 +156,25 @@ impl Process {
         if let Some(known) = self.stacks.seen(copied) {
             return known;
         }
-        self.refresh();
-        let unwinder = self.unwinder.get_or_insert_with(|| Unwinder::new(&self.described, &self.maps));
-        self.stacks.add(copied, waits_for, (unwinder, &self.maps), &self.memory)
+        self.unwound(copied, waits_for, true)
     }
 
-    /// Where the stack of a thread begins that was asleep before there were events: as it is now.
+    /// Where the stack of a thread begins that was asleep before there were events: as it is now. Its frame
+    /// pointer is not known, so it may end early, and is none by which others are known again.
     pub(super) fn asleep(&mut self, sp: u64, pc: u64, word: u64) -> StackId {
         const STACK: usize = 8 << 10;
         let mut bytes = vec![0; STACK];
         let len = self.memory.read(sp, &mut bytes);
         bytes.truncate(len);
         let registers = super::record::Registers { pc, sp, fp: 0, lr: 0 };
-        self.stack(&Copied { registers, stack: &bytes, chain: Words::default() }, Some(word))
+        let copied = Copied { registers, stack: &bytes, chain: Words::default() };
+        self.unwound(&copied, Some(word), false)
+    }
+
+    fn unwound(&mut self, copied: &Copied, waits_for: Option<u64>, remember: bool) -> StackId {
+        self.refresh();
+        let unwinder = self.unwinder.get_or_insert_with(|| Unwinder::new(&self.described, &self.maps));
+        self.stacks.add(copied, (waits_for, remember), (unwinder, &self.maps), &self.memory)
     }
 
     /// Brings up to date what depends on the mappings.

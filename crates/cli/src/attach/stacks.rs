@@ -128,11 +128,12 @@ impl Stacks {
         ends.get(self.tail.as_slice()).copied()
     }
 
-    /// The stack of this copy, unwound. `waits_for` is the word, if the call waits.
+    /// The stack of this copy, unwound, and known again if it is to be. `waits_for` is the word, if the call
+    /// waits.
     pub(super) fn add(
         &mut self,
         copied: &Copied,
-        waits_for: Option<u64>,
+        (waits_for, known_again): (Option<u64>, bool),
         (unwinder, maps): (&mut Unwinder, &Maps),
         memory: &impl Memory,
     ) -> StackId {
@@ -162,7 +163,7 @@ impl Stacks {
         let addresses: Vec<u64> = frames.iter().map(|frame| frame.at).chain(tail.iter().copied()).collect();
         let condition = waits_for.and_then(|word| condition(&thread.stack, frames, word));
         let id = self.number(addresses, condition);
-        if cfg!(target_arch = "x86_64") && !frames.iter().any(|frame| frame.guessed) {
+        if cfg!(target_arch = "x86_64") && known_again && !frames.iter().any(|frame| frame.guessed) {
             self.remember(pc, sp, frames, (covered, tail), id);
         }
         id
