@@ -297,36 +297,36 @@ pub(crate) fn needed(path: &Path, wanted: impl Fn(&[u8]) -> bool) -> Option<OsSt
 /// Refuses a program that gains privileges when it starts: the dynamic loader then ignores `LD_PRELOAD`
 /// (`AT_SECURE`).
 fn check_privileges(path: &Path) -> Result<(), Failure> {
-    let refuse = |what: &str| {
-        let line = format!(
-            "{}: {what}: the dynamic loader takes no library of ours into it, so it cannot run on our locks",
-            path.display()
-        );
-        Err(Failure::new(status::NOT_EXECUTABLE, line))
-    };
+    let Some(what) = gains_privileges(path) else { return Ok(()) };
+    let line = format!(
+        "{}: {what}: the dynamic loader takes no library of ours into it, so it cannot run on our locks",
+        path.display()
+    );
+    Err(Failure::new(status::NOT_EXECUTABLE, line))
+}
+
+/// Whether a program gains privileges when we start it, and by what.
+pub(crate) fn gains_privileges(path: &Path) -> Option<&'static str> {
     if is_mounted_nosuid(path) {
-        return Ok(());
+        return None;
     }
-    let Ok(meta) = std::fs::metadata(path) else { return Ok(()) };
+    let meta = std::fs::metadata(path).ok()?;
     // SAFETY: both calls only return a number.
     let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
     // A process that may gain no privileges any more keeps its ids.
     // SAFETY: this option takes no pointers; its unused arguments have to be zero.
     let ids_can_change = unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) } != 1;
     if ids_can_change && meta.mode() & libc::S_ISUID != 0 && meta.uid() != uid {
-        return refuse("set-user-id");
+        return Some("set-user-id");
     }
     // Without the group's x bit the bit means mandatory locking, and changes no group.
     let set_group_id = libc::S_ISGID | libc::S_IXGRP;
     if ids_can_change && meta.mode() & set_group_id == set_group_id && meta.gid() != gid {
-        return refuse("set-group-id");
+        return Some("set-group-id");
     }
     // For root a file's capabilities are no gain. For others the loader is told to beware even where none is
     // gained.
-    if uid != 0 && has_capabilities(path) {
-        return refuse("given file capabilities");
-    }
-    Ok(())
+    (uid != 0 && has_capabilities(path)).then_some("given file capabilities")
 }
 
 /// Whether set-user-id bits and capabilities have no effect on the file system that the program is on.

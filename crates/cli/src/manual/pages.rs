@@ -232,6 +232,10 @@ pub(super) const PAGES: &[Page] = &[
             "Compile the program with `-g` for lines. Without, there are names of functions.",
             "The figures survive any end of the program. A daemon that goes on in the background is followed until \
              it ends. `SIGUSR2` has the command report on the running program.",
+            "`--pid` watches processes that run, and `--futex` a command, from outside: nothing is loaded into them, \
+             and the locks may be of any language. Seen are waits that sleep, by the kernel's tracepoints of futex \
+             calls, with the stacks of those who waited and of those who woke them. Not seen are acquisitions that \
+             do not sleep, and how long locks are held. A process under `stat` is read instead, which is exact.",
         ],
         examples: &[
             ("poundlock stat -- server", "Run it on its own locks, and report where it waited"),
@@ -248,6 +252,14 @@ pub(super) const PAGES: &[Page] = &[
                 "poundlock stat --json before.json -- server",
                 "All figures, for `stat diff` or a program of yours",
             ),
+            (
+                "sudo poundlock stat --pid $(pidof server) --seconds 10",
+                "A running process, on locks of any language: what its threads sleep for",
+            ),
+            (
+                "sudo poundlock stat --futex --html report.html -- ./static-server",
+                "A command in the same way, with nothing loaded into it",
+            ),
         ],
         sections: &[
             (
@@ -262,6 +274,24 @@ pub(super) const PAGES: &[Page] = &[
                         "The command looks at the threads from outside, for one hundredth of a CPU, and for 3 % with \
                          3,000 threads. A thread's count of a lock takes half a cache line.",
                     ),
+                ],
+            ),
+            (
+                "RIGHTS",
+                &[
+                    Text("None, for a command. For `--pid` and `--futex`:"),
+                    Tagged("sudo", "Sees every process."),
+                    Tagged(
+                        "sudo mount -o remount,mode=750,gid=$(id -g) /sys/kernel/tracing",
+                        "Lets your group read where the tracepoints are; then you see processes of your own, if \
+                         `kernel.perf_event_paranoid` is 2 or less.",
+                    ),
+                    Tagged(
+                        "Containers",
+                        "From outside, as root: names come from the files of the container. From inside, `docker run \
+                         --cap-add=PERFMON --cap-add=SYS_PTRACE -v /sys/kernel/tracing:/sys/kernel/tracing:ro`.",
+                    ),
+                    Text("A command that is installed set-user-id refuses."),
                 ],
             ),
             ("EXIT STATUS", PROGRAMS),

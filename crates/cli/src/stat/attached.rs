@@ -12,7 +12,7 @@ use poundlock_statfile::Snapshot;
 
 use super::figures::{Figures, forget_longest};
 use super::report::{About, Report, STILL_RUNNING, Wanted};
-use super::sampler::{Outcome, Sampler, Whom};
+use super::sampler::{Ids, Outcome, Sampler, Whom};
 use super::text::{self, Style};
 use super::{Args, Files, diagnosis};
 use crate::attach::{self, Engine};
@@ -133,10 +133,6 @@ impl<'a> Watching<'a> {
         (dir, whom): (&Path, Whom),
         over: &'a Cell<bool>,
     ) -> Self {
-        let began = Instant::now();
-        let sampler = Sampler::start(dir, whom).map_err(|error| {
-            say(format_args!("where threads spend their time is not looked at: {}", reason(&error)));
-        });
         let before = match &from {
             From::File(file) => {
                 forget_longest(file);
@@ -144,6 +140,14 @@ impl<'a> Watching<'a> {
             }
             From::Calls(_) => Vec::new(),
         };
+        let began = Instant::now();
+        let ids = match from {
+            From::Calls(_) => Ids::Ours,
+            From::File(_) => Ids::Theirs,
+        };
+        let sampler = Sampler::start(dir, whom, ids).map_err(|error| {
+            say(format_args!("where threads spend their time is not looked at: {}", reason(&error)));
+        });
         Watching {
             args,
             from,
@@ -301,8 +305,10 @@ pub(super) fn remarks(events: &attach::Events) -> Vec<String> {
         events.wakes
     )];
     if events.lost > 0 {
+        // What users may keep in memory is a line of the system's settings.
+        let more = if attach::is_root() { "" } else { "; root has more room" };
         lines.push(format!(
-            "LOST: {} found no room: waits are missing, and those that are there may be other ones' ends",
+            "LOST: {} found no room: waits are missing, and wakers may be other ones{more}",
             counted(events.lost, "record")
         ));
     }

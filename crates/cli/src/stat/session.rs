@@ -9,7 +9,7 @@ use poundlock_statfile::Snapshot;
 
 use super::figures::{Figures, forget_longest};
 use super::report::{About, Report, STILL_RUNNING, Wanted};
-use super::sampler::{Outcome, Sampler, Whom};
+use super::sampler::{Ids, Outcome, Sampler, Whom};
 use super::text::{self, Style};
 use super::{Args, Files, diagnosis};
 use crate::launch::Meanwhile;
@@ -49,7 +49,7 @@ impl<'a> Session<'a> {
         files: Files,
     ) -> Self {
         let began = Instant::now();
-        let sampler = match Sampler::start(dir, Whom::Children) {
+        let sampler = match Sampler::start(dir, Whom::Children, Ids::Theirs) {
             Ok(sampler) => Some(sampler),
             Err(error) => {
                 say(format_args!("where threads spend their time is not looked at: {}", reason(&error)));

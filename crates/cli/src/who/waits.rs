@@ -6,8 +6,8 @@ use std::rc::Rc;
 use serde::Serialize;
 
 use super::ours::Registry;
+use crate::observe::calls::{self, Call, FutexWait};
 use crate::observe::symbols::{Frame as Named, Space};
-use crate::remote::call::{Call, FutexWait};
 use crate::remote::unwind::Frame;
 use crate::remote::{Memory, Thread};
 
@@ -203,7 +203,7 @@ impl<M: Memory> Finder<'_, M> {
 
     /// Of a wait for several futexes, the first.
     fn first_of_many(&self, call: &Call) -> Option<FutexWait> {
-        if call.number != crate::remote::call::FUTEX_WAITV {
+        if call.number != calls::FUTEX_WAITV {
             return None;
         }
         let (expected, word) =
