@@ -7,7 +7,6 @@
 use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -18,6 +17,7 @@ use poundlock_statfile::{LockKind, Module, Snapshot};
 
 use super::variables::{Declared, Variables};
 use super::words::short;
+use crate::elf_file::{self, Elf};
 
 /// Where distributions put debug information that they ship apart from the program.
 const DEBUG_DIR: &str = "/usr/lib/debug";
@@ -331,7 +331,8 @@ pub(crate) fn file_name(path: impl AsRef<Path>) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-fn is_libc(name: &str) -> bool {
+/// Whether a file of this name is glibc's: before 2.34 threads are a library of their own, and names have the version.
+pub(crate) fn is_libc(name: &str) -> bool {
     name.starts_with("libc.so") || name.starts_with("libc-2.") || name.starts_with("libpthread")
 }
 
@@ -401,8 +402,8 @@ impl ElfFile {
         if !path.metadata().ok()?.is_file() {
             return None;
         }
-        let data = object::ReadCache::new(File::open(path).ok()?);
-        let file = object::File::parse(&data).ok()?;
+        let data = elf_file::open(path)?;
+        let file = elf_file::parse(&data)?;
         let segments = file.segments().filter_map(|segment| {
             let SegmentFlags::Elf { p_flags, .. } = segment.flags() else { return None };
             let (file_offset, file_size) = segment.file_range();
@@ -536,8 +537,8 @@ fn containing(table: &[Symbol], vaddr: u64) -> Option<&Symbol> {
 }
 
 fn read_symbols(path: &Path, tables: &mut [Vec<Symbol>; 2]) -> Option<()> {
-    let data = object::ReadCache::new(File::open(path).ok()?);
-    let file = object::File::parse(&data).ok()?;
+    let data = elf_file::open(path)?;
+    let file = elf_file::parse(&data)?;
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
         let table = match symbol.kind() {
             SymbolKind::Text => &mut tables[0],
@@ -563,7 +564,7 @@ fn readable(name: &str) -> String {
     }
 }
 
-fn has_section<'data>(file: &impl object::Object<'data>, name: &str) -> bool {
+fn has_section(file: &Elf<'_>, name: &str) -> bool {
     file.section_by_name(name).is_some()
 }
 
@@ -577,8 +578,8 @@ fn separate_debug_file(id: &[u8]) -> Option<PathBuf> {
 
 /// What `dwz` moved out of several files of debug information into one that they share.
 fn shared_debug_file(path: &Path) -> Option<PathBuf> {
-    let data = object::ReadCache::new(File::open(path).ok()?);
-    let file = object::File::parse(&data).ok()?;
+    let data = elf_file::open(path)?;
+    let file = elf_file::parse(&data)?;
     let (name, id) = file.gnu_debugaltlink().ok()??;
     let named = path.parent()?.join(std::ffi::OsStr::from_bytes(name));
     if named.is_file() { Some(named) } else { separate_debug_file(id) }
