@@ -1,9 +1,11 @@
-/* Handlers that are left by a jump, with and without their mask, on another stack, and inside of each other.
+/* Handlers that are left by a jump, with and without their mask, on another stack, and inside of each other; and a
+ * coroutine whose stack is an array on the thread's own.
  * Afterwards the thread is in no handler, so what it locks with the signal open is its own affair. */
 #define _GNU_SOURCE
 #include "check.h"
 
 #include <setjmp.h>
+#include <ucontext.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -79,12 +81,39 @@ static void from_another_thread(void) {
     CHECK(pthread_join(thread, NULL), 0);
 }
 
+static ucontext_t outside, inside;
+
+static void coroutine(void) {
+    lock_and_unlock(&used);
+    swapcontext(&inside, &outside);
+}
+
+/* Its lock lies below the coroutine's stack, which is an array of the caller's. */
+static __attribute__((noinline)) void with_a_lock_of_its_own(void) {
+    pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER;
+    CHECK(pthread_mutex_lock(&own), 0);
+    swapcontext(&outside, &inside);
+    lock_and_unlock(&used);
+    CHECK(pthread_mutex_unlock(&own), 0);
+}
+
+static __attribute__((noinline)) void coroutine_on_the_stack(void) {
+    char stack[1 << 16];
+    getcontext(&inside);
+    inside.uc_stack.ss_sp = stack;
+    inside.uc_stack.ss_size = sizeof stack;
+    inside.uc_link = &outside;
+    makecontext(&inside, coroutine, 0);
+    with_a_lock_of_its_own();
+}
+
 static void nested(int signal) {
     (void)signal;
     raise(SIGUSR2);
 }
 
 int main(void) {
+    coroutine_on_the_stack();
     static const int kinds[] = {0, SA_SIGINFO, SA_NODEFER, SA_SIGINFO | SA_NODEFER, SA_SIGINFO | SA_ONSTACK,
                                 SA_ONSTACK | SA_NODEFER};
     stack_t alternate = {.ss_size = 1 << 16};

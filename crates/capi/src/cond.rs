@@ -10,6 +10,7 @@ use poundlock_linux::Linux;
 
 use crate::mutex::poundlock_mutex_t;
 use crate::recursive::poundlock_recursive_mutex_t;
+use crate::seen::{self, Call, Kind, Lock, TIMED, seen};
 use crate::{mutex, recursive, time};
 
 /// A condition variable: 8 bytes, without waiters when they are zero (`POUNDLOCK_COND_INITIALIZER`).
@@ -28,6 +29,25 @@ pub struct poundlock_cond_t {
 }
 
 crate::object! { poundlock_cond_t: RawCondvar<Linux> }
+
+type Object = *mut poundlock_cond_t;
+type Mutex = *mut poundlock_mutex_t;
+type Recursive = *mut poundlock_recursive_mutex_t;
+
+fn condition(cond: Object) -> Lock {
+    Lock::at(Kind::Condition, cond.addr())
+}
+
+seen! {
+    init_seen(Object) -> 1, init_at;
+    destroy_seen(Object) -> 1, destroy_at;
+    wait_seen(Object, Mutex) -> 2, wait_at;
+    clockwait_seen(Object, Mutex, clockid_t, *const timespec) -> 4, clockwait_at;
+    wait_recursive_seen(Object, Recursive) -> 2, wait_recursive_at;
+    clockwait_recursive_seen(Object, Recursive, clockid_t, *const timespec) -> 4, clockwait_recursive_at;
+    signal_seen(Object) -> 1, signal_at;
+    broadcast_seen(Object) -> 1, broadcast_at;
+}
 
 /// A recursive mutex that the caller has locked once.
 struct Once<'a>(&'a Handoff<Linux>);
@@ -61,14 +81,46 @@ fn wait(cond: &RawCondvar<Linux>, guarding: &impl Guarding<Linux>, deadline: Opt
     cond.wait(guarding, deadline, || false) != Outcome::TimedOut
 }
 
+/// As [`wait`], where the process is measured.
+///
+/// # Safety
+/// `cond` points to a condition variable.
+unsafe fn wait_with<G: Guarding<Linux>>(
+    call: Option<Call>,
+    cond: Object,
+    (mutex, guarding): (Lock, G),
+    deadline: Option<&Deadline>,
+) -> bool {
+    // SAFETY: the caller's.
+    let raw = unsafe { raw(cond) };
+    match call {
+        Some(call) => {
+            let condition = condition(cond).that(if deadline.is_some() { TIMED } else { 0 });
+            seen::await_with(call, condition, mutex, guarding, |mutex| wait(raw, mutex, deadline))
+        }
+        None => wait(raw, &guarding, deadline),
+    }
+}
+
 /// Makes it a condition variable without waiters, whatever it was. Needed only where neither the initialiser
 /// nor zero bytes are at hand.
 ///
 /// Returns 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_cond_init(cond: *mut poundlock_cond_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { init_seen(cond) };
+    }
     // SAFETY: the caller's memory.
     unsafe { cond.cast::<RawCondvar<Linux>>().write(RawCondvar::new()) };
+    0
+}
+
+unsafe extern "C" fn init_at(cond: Object, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's memory.
+    unsafe { cond.cast::<RawCondvar<Linux>>().write(RawCondvar::new()) };
+    seen::made(Call::at(pc, sp), condition(cond));
     0
 }
 
@@ -78,6 +130,17 @@ pub unsafe extern "C" fn poundlock_cond_init(cond: *mut poundlock_cond_t) -> c_i
 /// Returns 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_cond_destroy(cond: *mut poundlock_cond_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { destroy_seen(cond) };
+    }
+    // SAFETY: the caller's condition variable.
+    unsafe { raw(cond) }.drain();
+    0
+}
+
+unsafe extern "C" fn destroy_at(cond: Object, pc: usize, sp: usize) -> c_int {
+    seen::ends(Call::at(pc, sp), condition(cond), false);
     // SAFETY: the caller's condition variable.
     unsafe { raw(cond) }.drain();
     0
@@ -93,9 +156,19 @@ pub unsafe extern "C" fn poundlock_cond_wait(
     cond: *mut poundlock_cond_t,
     mutex: *mut poundlock_mutex_t,
 ) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { wait_seen(cond, mutex) };
+    }
     // SAFETY: the caller's.
     let (cond, mutex) = unsafe { (raw(cond), mutex::raw(mutex)) };
     wait(cond, &mutex, None);
+    0
+}
+
+unsafe extern "C" fn wait_at(cond: Object, mutex: Mutex, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { wait_with(Call::at(pc, sp), cond, (mutex::lock(mutex), mutex::raw(mutex)), None) };
     0
 }
 
@@ -110,10 +183,29 @@ pub unsafe extern "C" fn poundlock_cond_clockwait(
     clock: clockid_t,
     abstime: *const timespec,
 ) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { clockwait_seen(cond, mutex, clock, abstime) };
+    }
     // SAFETY: the caller's.
     let (cond, mutex) = unsafe { (raw(cond), mutex::raw(mutex)) };
     // SAFETY: the caller's time.
     unsafe { time::until(clock, abstime, |deadline| wait(cond, &mutex, Some(deadline))) }
+}
+
+unsafe extern "C" fn clockwait_at(
+    cond: Object,
+    mutex: Mutex,
+    clock: clockid_t,
+    abstime: *const timespec,
+    pc: usize,
+    sp: usize,
+) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        let with = (mutex::lock(mutex), mutex::raw(mutex));
+        time::until(clock, abstime, |deadline| wait_with(Call::at(pc, sp), cond, with, Some(deadline)))
+    }
 }
 
 /// As `poundlock_cond_wait`, with a recursive mutex that the calling thread has locked once. A broadcast
@@ -125,11 +217,27 @@ pub unsafe extern "C" fn poundlock_cond_wait_recursive(
     cond: *mut poundlock_cond_t,
     mutex: *mut poundlock_recursive_mutex_t,
 ) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { wait_recursive_seen(cond, mutex) };
+    }
     // SAFETY: the caller's.
     let (cond, mutex) = unsafe { (raw(cond), recursive::raw(mutex)) };
     match Once::of(mutex) {
         Ok(once) => {
             wait(cond, &once, None);
+            0
+        }
+        Err(error) => error,
+    }
+}
+
+unsafe extern "C" fn wait_recursive_at(cond: Object, mutex: Recursive, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's.
+    match Once::of(unsafe { recursive::raw(mutex) }) {
+        Ok(once) => {
+            // SAFETY: the caller's.
+            unsafe { wait_with(Call::at(pc, sp), cond, (recursive::lock(mutex), once), None) };
             0
         }
         Err(error) => error,
@@ -149,6 +257,10 @@ pub unsafe extern "C" fn poundlock_cond_clockwait_recursive(
     clock: clockid_t,
     abstime: *const timespec,
 ) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { clockwait_recursive_seen(cond, mutex, clock, abstime) };
+    }
     // SAFETY: the caller's.
     let (cond, mutex) = unsafe { (raw(cond), recursive::raw(mutex)) };
     match Once::of(mutex) {
@@ -158,11 +270,41 @@ pub unsafe extern "C" fn poundlock_cond_clockwait_recursive(
     }
 }
 
+unsafe extern "C" fn clockwait_recursive_at(
+    cond: Object,
+    mutex: Recursive,
+    clock: clockid_t,
+    abstime: *const timespec,
+    pc: usize,
+    sp: usize,
+) -> c_int {
+    // SAFETY: the caller's.
+    match Once::of(unsafe { recursive::raw(mutex) }) {
+        // SAFETY: the caller's.
+        Ok(once) => unsafe {
+            let with = (recursive::lock(mutex), once);
+            time::until(clock, abstime, |deadline| wait_with(Call::at(pc, sp), cond, with, Some(deadline)))
+        },
+        Err(error) => error,
+    }
+}
+
 /// Signals the thread that has waited longest, if any waits. Without a waiter a signal has no effect.
 ///
 /// Returns 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_cond_signal(cond: *mut poundlock_cond_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { signal_seen(cond) };
+    }
+    // SAFETY: the caller's condition variable.
+    unsafe { raw(cond) }.signal();
+    0
+}
+
+unsafe extern "C" fn signal_at(cond: Object, pc: usize, sp: usize) -> c_int {
+    seen::wakes(Call::at(pc, sp), condition(cond), false);
     // SAFETY: the caller's condition variable.
     unsafe { raw(cond) }.signal();
     0
@@ -173,6 +315,17 @@ pub unsafe extern "C" fn poundlock_cond_signal(cond: *mut poundlock_cond_t) -> c
 /// Returns 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_cond_broadcast(cond: *mut poundlock_cond_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { broadcast_seen(cond) };
+    }
+    // SAFETY: the caller's condition variable.
+    unsafe { raw(cond) }.broadcast();
+    0
+}
+
+unsafe extern "C" fn broadcast_at(cond: Object, pc: usize, sp: usize) -> c_int {
+    seen::wakes(Call::at(pc, sp), condition(cond), true);
     // SAFETY: the caller's condition variable.
     unsafe { raw(cond) }.broadcast();
     0

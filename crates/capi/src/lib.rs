@@ -37,6 +37,7 @@ pub mod cond;
 pub mod mutex;
 pub mod recursive;
 pub mod rwlock;
+mod seen;
 pub mod semset;
 pub mod spinlock;
 mod time;

@@ -3,6 +3,8 @@
 use core::arch::{asm, global_asm};
 use core::panic::PanicInfo;
 
+use poundlock_linux::statistics::Statistics;
+
 /// Runs when the library is loaded, or the program starts. Everything also works before it has run.
 extern "C" fn start() {
     match linked_rseq() {
@@ -10,6 +12,35 @@ extern "C" fn start() {
         Some((offset, size)) => unsafe { poundlock_linux::init_with_rseq(offset, size) },
         None => poundlock_linux::init(),
     }
+    // SAFETY: what has that name is such a table, in a library that stays.
+    unsafe { crate::seen::look(statistics()) };
+}
+
+/// The table of the preloaded library, if there is one: see [`SYMBOL`](poundlock_linux::statistics::SYMBOL).
+fn statistics() -> *const Statistics {
+    let table: *const Statistics;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads an address from the GOT; 0 for a symbol that is nowhere defined, since it is weak.
+    unsafe {
+        asm!(
+            ".weak poundlock_statistics",
+            "mov {table}, qword ptr [rip + poundlock_statistics@GOTPCREL]",
+            table = out(reg) table,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        asm!(
+            ".weak poundlock_statistics",
+            "adrp {table}, :got:poundlock_statistics",
+            "ldr {table}, [{table}, :got_lo12:poundlock_statistics]",
+            table = out(reg) table,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    table
 }
 
 /// glibc's `__rseq_offset` and `__rseq_size`, which came with glibc 2.35, where the program is linked with a

@@ -6,6 +6,7 @@ use libc::{EBUSY, EINVAL, clockid_t, timespec};
 use poundlock_core::rwlock::{Preference, RawRwLock};
 use poundlock_linux::Linux;
 
+use crate::seen::{self, Call, Kind, Lock, TIMED, seen};
 use crate::time;
 
 /// Readers and writers in turn: no thread waits for more than one phase of the others. After Brandenburg and
@@ -67,6 +68,52 @@ unsafe fn policy(lock: *mut poundlock_rwlock_t) -> Preference {
     }
 }
 
+type Object = *mut poundlock_rwlock_t;
+
+/// By a reader, who waits as the policy says.
+///
+/// # Safety
+/// As [`raw`].
+unsafe fn reader(lock: Object) -> Lock {
+    // SAFETY: the caller's.
+    let kind = match unsafe { policy(lock) } {
+        Preference::ReaderPreferring => Kind::Reader,
+        Preference::PhaseFair | Preference::WriterPreferring => Kind::FairReader,
+    };
+    Lock::at(kind, lock.addr())
+}
+
+/// By the upgradable reader, or one who has been it.
+fn upgradable(lock: Object) -> Lock {
+    Lock::at(Kind::Reader, lock.addr())
+}
+
+fn writer(lock: Object) -> Lock {
+    Lock::at(Kind::Writer, lock.addr())
+}
+
+seen! {
+    init_seen(Object, u32) -> 2, init_at;
+    destroy_seen(Object) -> 1, destroy_at;
+    rdlock_seen(Object) -> 1, rdlock_at;
+    tryrdlock_seen(Object) -> 1, tryrdlock_at;
+    clockrdlock_seen(Object, clockid_t, *const timespec) -> 3, clockrdlock_at;
+    rdunlock_seen(Object) -> 1, rdunlock_at;
+    wrlock_seen(Object) -> 1, wrlock_at;
+    trywrlock_seen(Object) -> 1, trywrlock_at;
+    clockwrlock_seen(Object, clockid_t, *const timespec) -> 3, clockwrlock_at;
+    wrunlock_seen(Object) -> 1, wrunlock_at;
+    downgrade_seen(Object) -> 1, downgrade_at;
+    downgrade_to_up_seen(Object) -> 1, downgrade_to_up_at;
+    uplock_seen(Object) -> 1, uplock_at;
+    tryuplock_seen(Object) -> 1, tryuplock_at;
+    clockuplock_seen(Object, clockid_t, *const timespec) -> 3, clockuplock_at;
+    upunlock_seen(Object) -> 1, upunlock_at;
+    upgrade_seen(Object) -> 1, upgrade_at;
+    tryupgrade_seen(Object) -> 1, tryupgrade_at;
+    clockupgrade_seen(Object, clockid_t, *const timespec) -> 3, clockupgrade_at;
+}
+
 fn tried(entered: bool) -> c_int {
     if entered { 0 } else { EBUSY }
 }
@@ -77,6 +124,26 @@ fn tried(entered: bool) -> c_int {
 /// Returns 0, or `EINVAL` if there is no such policy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_init(lock: *mut poundlock_rwlock_t, policy: u32) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { init_seen(lock, policy) };
+    }
+    // SAFETY: the caller's memory.
+    unsafe { init(lock, policy) }
+}
+
+unsafe extern "C" fn init_at(lock: Object, policy: u32, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's memory.
+    let result = unsafe { init(lock, policy) };
+    if result == 0 {
+        seen::made(Call::at(pc, sp), writer(lock));
+    }
+    result
+}
+
+/// # Safety
+/// Memory for a lock.
+unsafe fn init(lock: Object, policy: u32) -> c_int {
     if policy > POUNDLOCK_RWLOCK_WRITER_PREFERRING {
         return EINVAL;
     }
@@ -92,8 +159,19 @@ pub unsafe extern "C" fn poundlock_rwlock_init(lock: *mut poundlock_rwlock_t, po
 /// Returns 0, or `EBUSY` if a thread is inside.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_destroy(lock: *mut poundlock_rwlock_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { destroy_seen(lock) };
+    }
     // SAFETY: the caller's lock.
     if unsafe { raw(lock) }.is_locked() { EBUSY } else { 0 }
+}
+
+unsafe extern "C" fn destroy_at(lock: Object, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let is_locked = unsafe { raw(lock) }.is_locked();
+    seen::ends(Call::at(pc, sp), writer(lock), is_locked);
+    if is_locked { EBUSY } else { 0 }
 }
 
 /// Enters as a reader, waiting as long as that takes.
@@ -101,11 +179,26 @@ pub unsafe extern "C" fn poundlock_rwlock_destroy(lock: *mut poundlock_rwlock_t)
 /// Returns 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_rdlock(lock: *mut poundlock_rwlock_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { rdlock_seen(lock) };
+    }
     // SAFETY: the caller's lock.
     if !unsafe { raw(lock) }.take_read() {
         // SAFETY: the caller's lock.
         unsafe { wait_to_read(lock) };
     }
+    0
+}
+
+unsafe extern "C" fn rdlock_at(lock: Object, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), reader(lock)) };
+    let wait = || {
+        raw.lock_read(policy);
+        true
+    };
+    seen::acquire(Call::at(pc, sp), entered, || raw.try_lock_read(policy), wait);
     0
 }
 
@@ -125,8 +218,18 @@ unsafe fn wait_to_read(lock: *mut poundlock_rwlock_t) {
 /// Returns 0; `EBUSY` if a writer is inside, or, by the policy, comes first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_tryrdlock(lock: *mut poundlock_rwlock_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { tryrdlock_seen(lock) };
+    }
     // SAFETY: the caller's lock.
     tried(unsafe { raw(lock).try_lock_read(policy(lock)) })
+}
+
+unsafe extern "C" fn tryrdlock_at(lock: Object, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), reader(lock)) };
+    tried(seen::tried(Call::at(pc, sp), entered, raw.try_lock_read(policy)))
 }
 
 /// Enters as a reader, waiting until a time of `clock` at most, which is `CLOCK_MONOTONIC` or
@@ -140,8 +243,33 @@ pub unsafe extern "C" fn poundlock_rwlock_clockrdlock(
     clock: clockid_t,
     abstime: *const timespec,
 ) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { clockrdlock_seen(lock, clock, abstime) };
+    }
     // SAFETY: the caller's time, and lock.
     unsafe { time::until(clock, abstime, |deadline| raw(lock).lock_read_until(policy(lock), deadline)) }
+}
+
+unsafe extern "C" fn clockrdlock_at(
+    lock: Object,
+    clock: clockid_t,
+    abstime: *const timespec,
+    pc: usize,
+    sp: usize,
+) -> c_int {
+    // SAFETY: the caller's lock.
+    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), reader(lock).that(TIMED)) };
+    let until = |deadline: &_| {
+        seen::acquire(
+            Call::at(pc, sp),
+            entered,
+            || raw.try_lock_read(policy),
+            || raw.lock_read_until(policy, deadline),
+        )
+    };
+    // SAFETY: the caller's time.
+    unsafe { time::until(clock, abstime, until) }
 }
 
 /// Leaves; the calling thread is a reader. Another thread may free the memory as soon as it can enter as a
@@ -150,8 +278,23 @@ pub unsafe extern "C" fn poundlock_rwlock_clockrdlock(
 /// Returns 0. The caller is not checked.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_rdunlock(lock: *mut poundlock_rwlock_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { rdunlock_seen(lock) };
+    }
     // SAFETY: the caller's lock.
     unsafe { raw(lock) }.unlock_read();
+    0
+}
+
+unsafe extern "C" fn rdunlock_at(lock: Object, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let (raw, left) = unsafe { (raw(lock), reader(lock)) };
+    let is_locked = raw.is_locked();
+    seen::releases(Call::at(pc, sp), left, is_locked);
+    if is_locked {
+        raw.unlock_read();
+    }
     0
 }
 
@@ -160,11 +303,26 @@ pub unsafe extern "C" fn poundlock_rwlock_rdunlock(lock: *mut poundlock_rwlock_t
 /// Returns 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_wrlock(lock: *mut poundlock_rwlock_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { wrlock_seen(lock) };
+    }
     // SAFETY: the caller's lock.
     if !unsafe { raw(lock) }.take_write() {
         // SAFETY: the caller's lock.
         unsafe { wait_to_write(lock) };
     }
+    0
+}
+
+unsafe extern "C" fn wrlock_at(lock: Object, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), writer(lock)) };
+    let wait = || {
+        raw.lock_write(policy);
+        true
+    };
+    seen::acquire(Call::at(pc, sp), entered, || raw.try_lock_write(), wait);
     0
 }
 
@@ -184,8 +342,18 @@ unsafe fn wait_to_write(lock: *mut poundlock_rwlock_t) {
 /// Returns 0, or `EBUSY` if a thread is inside, or comes first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_trywrlock(lock: *mut poundlock_rwlock_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { trywrlock_seen(lock) };
+    }
     // SAFETY: the caller's lock.
     tried(unsafe { raw(lock) }.try_lock_write())
+}
+
+unsafe extern "C" fn trywrlock_at(lock: Object, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let (raw, entered) = unsafe { (raw(lock), writer(lock)) };
+    tried(seen::tried(Call::at(pc, sp), entered, raw.try_lock_write()))
 }
 
 /// Enters as the writer, waiting until a time of `clock` at most, which is `CLOCK_MONOTONIC` or
@@ -199,8 +367,33 @@ pub unsafe extern "C" fn poundlock_rwlock_clockwrlock(
     clock: clockid_t,
     abstime: *const timespec,
 ) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { clockwrlock_seen(lock, clock, abstime) };
+    }
     // SAFETY: the caller's time, and lock.
     unsafe { time::until(clock, abstime, |deadline| raw(lock).lock_write_until(policy(lock), deadline)) }
+}
+
+unsafe extern "C" fn clockwrlock_at(
+    lock: Object,
+    clock: clockid_t,
+    abstime: *const timespec,
+    pc: usize,
+    sp: usize,
+) -> c_int {
+    // SAFETY: the caller's lock.
+    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), writer(lock).that(TIMED)) };
+    let until = |deadline: &_| {
+        seen::acquire(
+            Call::at(pc, sp),
+            entered,
+            || raw.try_lock_write(),
+            || raw.lock_write_until(policy, deadline),
+        )
+    };
+    // SAFETY: the caller's time.
+    unsafe { time::until(clock, abstime, until) }
 }
 
 /// Leaves; the calling thread is the writer. Another thread may free the memory as soon as it can enter as a
@@ -209,8 +402,23 @@ pub unsafe extern "C" fn poundlock_rwlock_clockwrlock(
 /// Returns 0. The caller is not checked.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_wrunlock(lock: *mut poundlock_rwlock_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { wrunlock_seen(lock) };
+    }
     // SAFETY: the caller's lock.
     unsafe { raw(lock) }.unlock_write();
+    0
+}
+
+unsafe extern "C" fn wrunlock_at(lock: Object, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let (raw, left) = unsafe { (raw(lock), writer(lock)) };
+    let is_locked = raw.is_locked();
+    seen::releases(Call::at(pc, sp), left, is_locked);
+    if is_locked {
+        raw.unlock_write();
+    }
     0
 }
 
@@ -219,8 +427,20 @@ pub unsafe extern "C" fn poundlock_rwlock_wrunlock(lock: *mut poundlock_rwlock_t
 /// Returns 0. The caller is not checked.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_downgrade(lock: *mut poundlock_rwlock_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { downgrade_seen(lock) };
+    }
     // SAFETY: the caller's lock.
     unsafe { raw(lock) }.downgrade();
+    0
+}
+
+unsafe extern "C" fn downgrade_at(lock: Object, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let (raw, before, after) = unsafe { (raw(lock), writer(lock), reader(lock)) };
+    seen::becomes(Call::at(pc, sp), before, after);
+    raw.downgrade();
     0
 }
 
@@ -229,8 +449,20 @@ pub unsafe extern "C" fn poundlock_rwlock_downgrade(lock: *mut poundlock_rwlock_
 /// Returns 0. The caller is not checked.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_downgrade_to_up(lock: *mut poundlock_rwlock_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { downgrade_to_up_seen(lock) };
+    }
     // SAFETY: the caller's lock.
     unsafe { raw(lock) }.downgrade_to_upgradable();
+    0
+}
+
+unsafe extern "C" fn downgrade_to_up_at(lock: Object, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let (raw, before, after) = unsafe { (raw(lock), writer(lock), upgradable(lock)) };
+    seen::becomes(Call::at(pc, sp), before, after);
+    raw.downgrade_to_upgradable();
     0
 }
 
@@ -240,8 +472,23 @@ pub unsafe extern "C" fn poundlock_rwlock_downgrade_to_up(lock: *mut poundlock_r
 /// Returns 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_uplock(lock: *mut poundlock_rwlock_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { uplock_seen(lock) };
+    }
     // SAFETY: the caller's lock.
     unsafe { raw(lock).lock_upgradable(policy(lock)) };
+    0
+}
+
+unsafe extern "C" fn uplock_at(lock: Object, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), upgradable(lock)) };
+    let wait = || {
+        raw.lock_upgradable(policy);
+        true
+    };
+    seen::acquire(Call::at(pc, sp), entered, || raw.try_lock_upgradable(), wait);
     0
 }
 
@@ -250,8 +497,18 @@ pub unsafe extern "C" fn poundlock_rwlock_uplock(lock: *mut poundlock_rwlock_t) 
 /// Returns 0, or `EBUSY` if a writer or an upgradable reader is inside, or another thread comes first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_tryuplock(lock: *mut poundlock_rwlock_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { tryuplock_seen(lock) };
+    }
     // SAFETY: the caller's lock.
     tried(unsafe { raw(lock) }.try_lock_upgradable())
+}
+
+unsafe extern "C" fn tryuplock_at(lock: Object, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let (raw, entered) = unsafe { (raw(lock), upgradable(lock)) };
+    tried(seen::tried(Call::at(pc, sp), entered, raw.try_lock_upgradable()))
 }
 
 /// Enters as the upgradable reader, waiting until a time of `clock` at most, which is `CLOCK_MONOTONIC` or
@@ -265,8 +522,33 @@ pub unsafe extern "C" fn poundlock_rwlock_clockuplock(
     clock: clockid_t,
     abstime: *const timespec,
 ) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { clockuplock_seen(lock, clock, abstime) };
+    }
     // SAFETY: the caller's time, and lock.
     unsafe { time::until(clock, abstime, |deadline| raw(lock).lock_upgradable_until(policy(lock), deadline)) }
+}
+
+unsafe extern "C" fn clockuplock_at(
+    lock: Object,
+    clock: clockid_t,
+    abstime: *const timespec,
+    pc: usize,
+    sp: usize,
+) -> c_int {
+    // SAFETY: the caller's lock.
+    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), upgradable(lock).that(TIMED)) };
+    let until = |deadline: &_| {
+        seen::acquire(
+            Call::at(pc, sp),
+            entered,
+            || raw.try_lock_upgradable(),
+            || raw.lock_upgradable_until(policy, deadline),
+        )
+    };
+    // SAFETY: the caller's time.
+    unsafe { time::until(clock, abstime, until) }
 }
 
 /// Leaves; the calling thread is the upgradable reader.
@@ -274,8 +556,23 @@ pub unsafe extern "C" fn poundlock_rwlock_clockuplock(
 /// Returns 0. The caller is not checked.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_upunlock(lock: *mut poundlock_rwlock_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { upunlock_seen(lock) };
+    }
     // SAFETY: the caller's lock.
     unsafe { raw(lock) }.unlock_upgradable();
+    0
+}
+
+unsafe extern "C" fn upunlock_at(lock: Object, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let (raw, left) = unsafe { (raw(lock), upgradable(lock)) };
+    let is_locked = raw.is_locked();
+    seen::releases(Call::at(pc, sp), left, is_locked);
+    if is_locked {
+        raw.unlock_upgradable();
+    }
     0
 }
 
@@ -285,8 +582,23 @@ pub unsafe extern "C" fn poundlock_rwlock_upunlock(lock: *mut poundlock_rwlock_t
 /// Returns 0. The caller is not checked.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_upgrade(lock: *mut poundlock_rwlock_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { upgrade_seen(lock) };
+    }
     // SAFETY: the caller's lock.
     unsafe { raw(lock) }.upgrade();
+    0
+}
+
+unsafe extern "C" fn upgrade_at(lock: Object, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let raw = unsafe { raw(lock) };
+    let wait = || {
+        raw.upgrade();
+        true
+    };
+    seen::upgrade(Call::at(pc, sp), (upgradable(lock), writer(lock)), || raw.try_upgrade(), wait);
     0
 }
 
@@ -295,8 +607,21 @@ pub unsafe extern "C" fn poundlock_rwlock_upgrade(lock: *mut poundlock_rwlock_t)
 /// Returns 0, or `EBUSY` if there is; the calling thread is the upgradable reader still.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_tryupgrade(lock: *mut poundlock_rwlock_t) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { tryupgrade_seen(lock) };
+    }
     // SAFETY: the caller's lock.
     tried(unsafe { raw(lock) }.try_upgrade())
+}
+
+unsafe extern "C" fn tryupgrade_at(lock: Object, pc: usize, sp: usize) -> c_int {
+    // SAFETY: the caller's lock.
+    let upgraded = unsafe { raw(lock) }.try_upgrade();
+    if upgraded {
+        seen::becomes(Call::at(pc, sp), upgradable(lock), writer(lock));
+    }
+    tried(upgraded)
 }
 
 /// From the upgradable reader to the writer, waiting for the other readers until a time of `clock` at most,
@@ -310,8 +635,29 @@ pub unsafe extern "C" fn poundlock_rwlock_clockupgrade(
     clock: clockid_t,
     abstime: *const timespec,
 ) -> c_int {
+    if seen::is_on() {
+        // SAFETY: the caller's.
+        return unsafe { clockupgrade_seen(lock, clock, abstime) };
+    }
     // SAFETY: the caller's time, and lock.
     unsafe { time::until(clock, abstime, |deadline| raw(lock).upgrade_until(deadline)) }
+}
+
+unsafe extern "C" fn clockupgrade_at(
+    lock: Object,
+    clock: clockid_t,
+    abstime: *const timespec,
+    pc: usize,
+    sp: usize,
+) -> c_int {
+    // SAFETY: the caller's lock.
+    let raw = unsafe { raw(lock) };
+    let locks = (upgradable(lock), writer(lock).that(TIMED));
+    let until = |deadline: &_| {
+        seen::upgrade(Call::at(pc, sp), locks, || raw.try_upgrade(), || raw.upgrade_until(deadline))
+    };
+    // SAFETY: the caller's time.
+    unsafe { time::until(clock, abstime, until) }
 }
 
 /// From the upgradable reader to a reader among others. Does not wait.

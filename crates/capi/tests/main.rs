@@ -9,5 +9,6 @@ mod examples;
 mod header;
 mod man;
 mod programs;
+mod seen;
 mod setup;
 mod symbols;

@@ -1,6 +1,9 @@
 //! `poundlock check`: a program run with its locks watched: deadlocks and misuse, found before they happen.
 
+mod arrays;
 mod collector;
+#[cfg(test)]
+mod damage;
 mod deadlock;
 mod feed;
 mod finding;
@@ -299,6 +302,10 @@ fn report(
     }
     let unmeasured = [&found.unmeasured[..], &unread].concat();
     unseen.extend(strangers::remarks(inner, found.programs.iter(), &left, &unmeasured, ("checked", "check")));
+    for pid in &found.cut {
+        unseen
+            .push(format!("process {pid} ({}): its file was cut short, with what came then", name_of(*pid)));
+    }
     for (error, pids) in &found.unreadable {
         let processes = output::counted(pids.len() as u64, "process");
         unseen.push(format!("{processes} ({}...): the file cannot be read: {error}", pids[0]));

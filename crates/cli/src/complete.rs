@@ -119,7 +119,7 @@ fn candidates(arg: Arg) -> Arg {
         "report" | "ids" => list(arg, || arrays(|array| array.id.to_string())),
         "key" => list(arg, || arrays(|array| semaphores::key(array.settings.key))),
         "read" => list(arg, runs),
-        "pid" => list(arg, processes),
+        "pid" => arg.add(ArgValueCompleter::new(Processes)),
         _ => arg,
     }
 }
@@ -224,9 +224,13 @@ fn runs() -> Vec<CompletionCandidate> {
     runs.map(|(path, about)| CompletionCandidate::new(path).help(Some(about.into()))).collect()
 }
 
-/// The processes that `who` may look into, with their names.
-fn processes() -> Vec<CompletionCandidate> {
-    who::processes().into_iter().map(|(pid, name)| candidate(&pid.to_string(), &name)).collect()
+/// The processes that may be looked into, with their names; several with commas.
+struct Processes;
+
+impl ValueCompleter for Processes {
+    fn complete(&self, typed: &OsStr) -> Vec<CompletionCandidate> {
+        beginning(typed, who::processes().into_iter().map(|(pid, name)| candidate(&pid.to_string(), &name)))
+    }
 }
 
 /// What there is to simulate.

@@ -14,7 +14,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -178,15 +178,35 @@ pub(crate) fn run_with(
     environment: &[(&OsStr, Option<OsString>)],
     meanwhile: &mut dyn Meanwhile,
 ) -> Result<Ended, Failure> {
-    let set = forwarded();
-    // SAFETY: the set is initialised. Blocked from here on, a signal waits for `watch` rather than ending us.
-    unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+    run_on(program, argv, environment, Streams::default(), meanwhile)
+}
+
+/// Standard streams of a program that are not to be ours.
+#[derive(Default)]
+pub(crate) struct Streams {
+    pub(crate) input: Option<Stdio>,
+    pub(crate) output: Option<Stdio>,
+    pub(crate) error: Option<Stdio>,
+}
+
+/// As [`run_with`], with other streams.
+pub(crate) fn run_on(
+    program: &Path,
+    argv: &[OsString],
+    environment: &[(&OsStr, Option<OsString>)],
+    streams: Streams,
+    meanwhile: &mut dyn Meanwhile,
+) -> Result<Ended, Failure> {
+    let set = await_signals();
     // With SIGCHLD ignored, children would vanish unwaited for. Ours is put right; the child gets back what
     // it was. SAFETY: SIG_DFL is a valid disposition of this signal.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 
     let mut command = Command::new(program);
     command.arg0(&argv[0]).args(&argv[1..]);
+    streams.input.map(|input| command.stdin(input));
+    streams.output.map(|output| command.stdout(output));
+    streams.error.map(|error| command.stderr(error));
     for (name, value) in environment {
         match value {
             Some(value) => command.env(name, value),
@@ -283,6 +303,22 @@ fn forwarded() -> libc::sigset_t {
     }
 }
 
+/// Signals that ask a process to end.
+pub(crate) const ENDING: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// Ends this process as a signal does that it has held up.
+pub(crate) fn end_by(signal: libc::c_int) {
+    let mut set = MaybeUninit::zeroed();
+    // SAFETY: the set is initialised before it is used; SIG_DFL is a valid disposition.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        libc::signal(signal, libc::SIG_DFL);
+        libc::sigprocmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
+        libc::raise(signal);
+    }
+}
+
 /// Waits for a signal of the set, or until something else is to be done, which then is done.
 fn await_signal(
     set: &libc::sigset_t,
@@ -312,19 +348,30 @@ fn await_signal(
     Some((signal, unsafe { info.assume_init() }))
 }
 
+/// Has signals wait until they are asked for, as while a command runs: for those who call [`linger`] without one.
+pub(crate) fn await_signals() -> libc::sigset_t {
+    let set = forwarded();
+    // SAFETY: the set is initialised. Blocked from here on, a signal waits rather than ending us.
+    unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+    set
+}
+
 /// After the command's end: waits while `goes_on`, as the command's children may. Looks whenever there is
-/// something to do meanwhile. A signal that asks us to end, and is not kept, ends the wait.
-pub(crate) fn linger(meanwhile: &mut dyn Meanwhile, goes_on: &mut dyn FnMut() -> bool) {
-    const ENDING: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+/// something to do meanwhile. A signal that asks us to end, and is not kept, ends the wait; it is returned.
+pub(crate) fn linger(
+    meanwhile: &mut dyn Meanwhile,
+    goes_on: &mut dyn FnMut() -> bool,
+) -> Option<libc::c_int> {
     let set = forwarded();
     while goes_on() {
         if let Some((signal, _)) = await_signal(&set, meanwhile)
             && !meanwhile.keeps(signal)
             && ENDING.contains(&signal)
         {
-            return;
+            return Some(signal);
         }
     }
+    None
 }
 
 /// Waits for the child's end and meanwhile passes signals on to it.

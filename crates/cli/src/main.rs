@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::{FromArgMatches, Parser, Subcommand};
 
+mod attach;
 #[cfg(feature = "bench")]
 mod bench;
 #[cfg(feature = "carry")]
@@ -35,6 +36,7 @@ mod semaphores;
 #[cfg(feature = "sim")]
 mod sim;
 mod stat;
+mod top;
 mod torture;
 mod who;
 
@@ -50,8 +52,11 @@ enum Cmd {
     /// Run a program with its pthread locks on one of ours
     Run(run::Args),
     /// Run a program and show which locks it waits for, where, and how long
-    #[command(mut_arg("command", |argument| argument.required(false).required_unless_present("read")))]
+    #[command(mut_arg("command", |argument| argument.required(false).required_unless_present_any(["read", "pid"])))]
     Stat(Box<stat::Args>),
+    /// Show which locks a program loses time for, now: a live table of a running one, or of one that it runs
+    #[command(mut_arg("command", |argument| argument.required(false).conflicts_with("pid")))]
+    Top(Box<top::Args>),
     /// Run a program and find deadlocks and misuse of its locks, before they happen
     Check(Box<check::Args>),
     /// Show who waits for what in a running process or a core file, and who holds it
@@ -103,6 +108,7 @@ fn dispatch(cmd: Cmd) -> ExitCode {
     match cmd {
         Cmd::Run(args) => run::main(args),
         Cmd::Stat(args) => stat::main(*args),
+        Cmd::Top(args) => top::main(*args),
         Cmd::Check(args) => check::main(*args),
         Cmd::Who(args) => who::main(args),
         Cmd::Locks(args) => locks::main(args),

@@ -1,7 +1,8 @@
 //! `poundlock stat`: a program run with its locks measured, its own or ours, and a report of where it waited.
 
 mod arrays;
-mod class;
+mod attached;
+pub(crate) mod class;
 mod compare;
 mod diagnosis;
 mod diff;
@@ -10,13 +11,13 @@ mod figures;
 mod holders;
 mod inside;
 mod json;
-mod names;
+pub(crate) mod names;
 mod page;
-mod report;
+pub(crate) mod report;
 mod sampler;
 mod session;
 mod stacks;
-mod text;
+pub(crate) mod text;
 mod threads;
 mod timeline;
 
@@ -32,7 +33,7 @@ use poundlock_statfile::Snapshot;
 use crate::message::{Failure, say, status};
 use crate::observe::file::Output;
 use crate::observe::place::{self, monotonic_ns};
-use crate::{launch, library, memory, output, program, run, semaphores};
+use crate::{attach, launch, library, memory, output, program, run, semaphores};
 pub(crate) use figures::runs;
 use figures::{Begun, Figures};
 use report::{About, Report, Wanted};
@@ -75,7 +76,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     delay: Option<Duration>,
     /// Measure for S seconds and report then; the program goes on
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, visible_alias = "seconds", value_name = "SECONDS", value_parser = seconds)]
     r#for: Option<Duration>,
     /// Report on the running program as often; so does SIGUSR2, sent to this command
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -93,6 +94,22 @@ pub(crate) struct Args {
         "command", "lock", "rwlock", "semaphores", "delay", "for", "every", "compare",
     ])]
     read: Option<PathBuf>,
+    /// Watch running processes, with commas between them: their waits for all locks that sleep, by futex calls
+    #[arg(
+        long,
+        value_name = "PID",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=i32::MAX as i64),
+        conflicts_with_all = ["command", "lock", "rwlock", "semaphores", "compare", "read", "events"],
+    )]
+    pid: Vec<u32>,
+    /// Watch the command in the same way, which loads nothing into it: for locks that are not pthread's, and
+    /// for static programs
+    #[arg(long, conflicts_with_all = ["lock", "rwlock", "semaphores", "compare", "read", "events"])]
+    futex: bool,
+    /// How stacks are taken, where futex calls are watched
+    #[arg(long, value_enum, value_name = "HOW", default_value_t, hide_possible_values = true)]
+    stacks: attach::Stacks,
     #[command(flatten)]
     run: run::Args,
 }
@@ -105,7 +122,7 @@ enum Sub {
 }
 
 /// A duration in seconds, of which parts count.
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0);
     let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     seconds.ok_or_else(|| "not a number of seconds above 0".to_owned())
@@ -158,6 +175,8 @@ pub(crate) fn main(args: Args) -> ExitCode {
     let code = match (&args.sub, &args.read) {
         (Some(Sub::Diff(files)), _) => diff::main(files),
         (None, Some(dir)) => read(&args, dir),
+        (None, None) if !args.pid.is_empty() => attached::processes(&args),
+        (None, None) if args.futex => attached::command(&args),
         (None, None) => stat(&args),
     };
     match code {
@@ -177,23 +196,8 @@ fn stat(args: &Args) -> Result<u8, Failure> {
         compare::contradictions(args)?;
         return compare::main(args, &program, Files::open(args)?);
     }
-    let mut environment = library::environment_for(&program, lock, rwlocks)?;
-    environment.extend(args.run.arrays(lock).map(semaphores::change));
     let files = Files::open(args)?;
-    let dir = place::directory(figures::PREFIX)?;
-    environment.push((OsStr::new(library::STAT_VARIABLE), Some(dir.path().into())));
-    let command: Vec<String> =
-        args.run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let begun = Begun {
-        command: command.clone(),
-        lock: lock.to_string(),
-        rwlock: rwlocks.to_string(),
-        start_ns: monotonic_ns(),
-    };
-    // Nobody needs it unless we are killed, or there is no memory for the report.
-    let _ = begun.write(dir.path());
-    memory::keep(dir.path());
-
+    let Measured { environment, dir, command } = Measured::new(&args.run, &program, (lock, rwlocks))?;
     let mut session = Session::begin(args, dir.path(), command, (lock, rwlocks), files);
     let ended = launch::run_with(&program, &args.run.command, &environment, &mut session)?;
     session.linger();
@@ -212,6 +216,46 @@ fn stat(args: &Args) -> Result<u8, Failure> {
             Ok(ended.exit_code())
         }
     }
+}
+
+/// What a program is measured with.
+pub(crate) struct Measured {
+    /// The changes to its environment.
+    pub(crate) environment: Vec<library::Change>,
+    /// Where its processes leave their figures.
+    pub(crate) dir: tempfile::TempDir,
+    /// It, in words.
+    pub(crate) command: Vec<String>,
+}
+
+impl Measured {
+    pub(crate) fn new(
+        run: &run::Args,
+        program: &Path,
+        (lock, rwlocks): (Choice, RwLocks),
+    ) -> Result<Measured, Failure> {
+        let mut environment = library::environment_for(program, lock, rwlocks)?;
+        environment.extend(run.arrays(lock).map(semaphores::change));
+        let dir = place::directory(figures::PREFIX)?;
+        environment.push((OsStr::new(library::STAT_VARIABLE), Some(dir.path().into())));
+        let command: Vec<String> =
+            run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let begun = Begun {
+            command: command.clone(),
+            lock: lock.to_string(),
+            rwlock: rwlocks.to_string(),
+            start_ns: monotonic_ns(),
+        };
+        // Nobody needs it unless we are killed, or there is no memory for the report.
+        let _ = begun.write(dir.path());
+        memory::keep(dir.path());
+        Ok(Measured { environment, dir, command })
+    }
+}
+
+/// Says what the figures in a directory leave out.
+pub(crate) fn remark(dir: &Path, ended: &launch::Ended, command: &OsStr) {
+    Figures::read(dir, monotonic_ns()).remark(ended, command, None);
 }
 
 /// Reports on what is left of a run.
@@ -247,6 +291,7 @@ fn read(args: &Args, dir: &Path) -> Result<u8, Failure> {
         ending: ending.to_owned(),
         now_ns,
         delayed: false,
+        futexes: None,
         command: begun.map_or_else(|| vec![exe], |begun| begun.command),
     };
     report(args, about, &[], &figures, None, files)?;

@@ -5,7 +5,7 @@ mod ours;
 mod picture;
 mod record;
 mod text;
-mod waits;
+pub(crate) mod waits;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

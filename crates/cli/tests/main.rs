@@ -1,5 +1,6 @@
 //! What the command does, seen from outside: one module a subject.
 
+mod attach;
 mod bench;
 mod check;
 mod docs;
@@ -24,5 +25,6 @@ mod stat_page;
 mod stat_reports;
 mod stat_ways;
 mod support;
+mod top;
 mod torture;
 mod who;

@@ -108,6 +108,7 @@ fn help_ends_with_examples() {
         &["run", "--help"],
         &["stat", "diff", "--help"],
         &["who", "--help"],
+        &["top", "--help"],
         &["bench", "-h"],
     ] {
         let output = run_limited(poundlock_bare().args(command), LIMIT);
@@ -147,6 +148,8 @@ fn bash_completes() {
     assert_eq!(offered(&["poundlock", "run", "--rwlock", "p"]), set(&["phase-fair"]));
     let own = std::process::id().to_string();
     assert!(offered(&["poundlock", "who", &own]).contains(&own));
+    let several = format!("1,{own}");
+    assert!(offered(&["poundlock", "top", "--pid", &several]).contains(&several));
     assert_eq!(offered(&["poundlock", "run", "--semaphores", "ours,b"]), set(&["ours,before"]));
     assert_eq!(
         offered(&["poundlock", "sim", "run", "--machine", "westmere-ex-8s"]),

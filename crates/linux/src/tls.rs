@@ -263,11 +263,11 @@ pub fn process() -> u8 {
     words().process.load(core::sync::atomic::Ordering::Acquire)
 }
 
-/// Whether there has been a second thread, and [`area_tag`] may be asked: the first question of fast paths
-/// that have no other.
+/// Whether there has been a second thread, [`area_tag`] may be asked, and nothing was chosen: the first question
+/// of fast paths that have no other.
 #[inline(always)]
 pub fn is_usual() -> bool {
-    process() & (SEVERAL_THREADS | AREA) == SEVERAL_THREADS | AREA
+    process() == SEVERAL_THREADS | AREA
 }
 
 /// Keeps a number below 64, other than 0, for the user of this crate: see [`process`]. Once for the process;

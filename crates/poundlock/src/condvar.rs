@@ -9,16 +9,20 @@ use poundlock_core::platform::Deadline;
 use poundlock_linux::Linux;
 
 use crate::mutex::{RawFairMutex, RawMutex};
-use crate::stats::Kind;
-use crate::time;
+use crate::raw::Exclusive;
+use crate::stats::{Kind, Patience, Slot};
+use crate::{stats, time};
 
 mod sealed {
-    use super::{Linux, Requeued, Target};
+    use super::{Linux, Requeued, Slot, Target};
 
     /// What a signalled waiter is moved to.
     pub trait Sealed {
         fn target(&self) -> Target<'_, Linux>;
+        /// Acquires it, however long it takes.
+        fn acquire(&self);
         fn receive(&self, waiter: Requeued);
+        fn slot(&self) -> &Slot;
     }
 }
 
@@ -31,9 +35,16 @@ impl sealed::Sealed for RawMutex {
         Target::Poundlock(self.raw.words())
     }
 
+    fn acquire(&self) {
+        Exclusive::lock(&self.raw);
+    }
+
     fn receive(&self, waiter: Requeued) {
         waiter.barge(&self.raw);
-        self.slot.acquired(Kind::Mutex);
+    }
+
+    fn slot(&self) -> &Slot {
+        &self.slot
     }
 }
 
@@ -42,9 +53,16 @@ impl sealed::Sealed for RawFairMutex {
         Target::Handoff(&self.raw)
     }
 
+    fn acquire(&self) {
+        Exclusive::lock(&self.raw);
+    }
+
     fn receive(&self, waiter: Requeued) {
         waiter.receive(&self.raw);
-        self.slot.acquired(Kind::Mutex);
+    }
+
+    fn slot(&self) -> &Slot {
+        &self.slot
     }
 }
 
@@ -64,12 +82,15 @@ impl<R: Waitable> Guarding<Linux> for Held<'_, R> {
         unsafe { self.0.unlock() };
     }
 
+    // Part of the wait for the condition, not one for the mutex.
     fn acquire(&self) {
-        self.0.lock();
+        self.0.acquire();
+        self.0.slot().acquired(Kind::Mutex);
     }
 
     fn acquire_requeued(&self, waiter: Requeued) {
         self.0.receive(waiter);
+        self.0.slot().acquired(Kind::Mutex);
     }
 }
 
@@ -274,6 +295,7 @@ impl Condvar {
     /// ```
     #[inline]
     pub fn notify_one(&self) {
+        stats::wakes(self.address(), false);
         self.raw.signal();
     }
 
@@ -285,6 +307,7 @@ impl Condvar {
     /// ```
     #[inline]
     pub fn notify_all(&self) {
+        stats::wakes(self.address(), true);
         self.raw.broadcast();
     }
 
@@ -310,7 +333,22 @@ impl Condvar {
         // SAFETY: the guard's mutex is unlocked only in between, where its value is out of the caller's
         // reach: the guard is borrowed.
         let mutex = unsafe { MutexGuard::mutex(guard).raw() };
-        WaitTimeoutResult(self.raw.wait(&Held(mutex), deadline, || false) == Outcome::TimedOut)
+        let patience = if deadline.is_some() { Patience::UntilSomeTime } else { Patience::Endless };
+        stats::waits(self.address(), patience, mutex.slot());
+        let timed_out = self.raw.wait(&Held(mutex), deadline, || false) == Outcome::TimedOut;
+        stats::woken(self.address(), mutex.slot(), timed_out);
+        WaitTimeoutResult(timed_out)
+    }
+
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+}
+
+#[cfg(feature = "stats")]
+impl Drop for Condvar {
+    fn drop(&mut self) {
+        stats::condition_ends(self.address());
     }
 }
 

@@ -5,7 +5,7 @@ use poundlock_core::poundlock::RawPoundlock;
 use poundlock_linux::Linux;
 
 use crate::raw::{Exclusive, Timed, impl_lock_api};
-use crate::stats::{Kind, Slot};
+use crate::stats::{Kind, Patience, Slot};
 
 /// The mutex under [`Mutex`], for code that is generic over [`lock_api::RawMutex`].
 ///

@@ -125,7 +125,7 @@ macro_rules! impl_lock_api {
                     Exclusive::lock(&self.raw);
                     true
                 };
-                self.slot.acquire(Kind::$kind, || Exclusive::try_lock(&self.raw), wait);
+                self.slot.acquire(Kind::$kind, Patience::Endless, || Exclusive::try_lock(&self.raw), wait);
             }
 
             #[inline]
@@ -155,14 +155,14 @@ macro_rules! impl_lock_api {
 
             fn try_lock_for(&self, timeout: std::time::Duration) -> bool {
                 let at_once = || Exclusive::try_lock(&self.raw);
-                self.slot.acquire(Kind::$kind, at_once, || {
+                self.slot.acquire(Kind::$kind, Patience::UntilSomeTime, at_once, || {
                     at_once() || Timed::lock_until(&self.raw, &crate::time::after(timeout))
                 })
             }
 
             fn try_lock_until(&self, timeout: std::time::Instant) -> bool {
                 let at_once = || Exclusive::try_lock(&self.raw);
-                self.slot.acquire(Kind::$kind, at_once, || {
+                self.slot.acquire(Kind::$kind, Patience::UntilSomeTime, at_once, || {
                     at_once() || Timed::lock_until(&self.raw, &crate::time::at(timeout))
                 })
             }

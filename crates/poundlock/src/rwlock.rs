@@ -7,8 +7,8 @@ use poundlock_core::platform::Deadline;
 use poundlock_core::rwlock::{self, RawRwLock as Raw};
 use poundlock_linux::Linux;
 
-use crate::stats::{Kind, Slot};
-use crate::{GuardMarker, time};
+use crate::stats::{Kind, Patience, Slot};
+use crate::{GuardMarker, stats, time};
 
 mod sealed {
     pub trait Sealed {
@@ -82,35 +82,56 @@ struct Slots {
 
 impl<P: Policy> RawRwLock<P> {
     #[inline(always)]
-    fn read(&self, policy: rwlock::Preference, wait: impl FnOnce() -> bool) -> bool {
-        self.slots.readers.acquire(reader(policy), || self.raw.try_lock_read(policy), wait)
+    fn read(&self, policy: rwlock::Preference, patience: Patience, wait: impl FnOnce() -> bool) -> bool {
+        self.slots.readers.acquire(reader(policy), patience, || self.raw.try_lock_read(policy), wait)
     }
 
     #[inline(always)]
-    fn write(&self, wait: impl FnOnce() -> bool) -> bool {
-        self.slots.writers.acquire(Kind::Writer, || self.raw.try_lock_write(), wait)
+    fn write(&self, patience: Patience, wait: impl FnOnce() -> bool) -> bool {
+        self.slots.writers.acquire(Kind::Writer, patience, || self.raw.try_lock_write(), wait)
     }
 
     fn read_before(&self, policy: rwlock::Preference, deadline: impl FnOnce() -> Deadline) -> bool {
-        self.read(policy, || self.raw.try_lock_read(policy) || self.raw.lock_read_until(policy, &deadline()))
+        self.read(policy, Patience::UntilSomeTime, || {
+            self.raw.try_lock_read(policy) || self.raw.lock_read_until(policy, &deadline())
+        })
     }
 
     fn write_before(&self, deadline: impl FnOnce() -> Deadline) -> bool {
-        self.write(|| self.raw.try_lock_write() || self.raw.lock_write_until(P::POLICY, &deadline()))
+        self.write(Patience::UntilSomeTime, || {
+            self.raw.try_lock_write() || self.raw.lock_write_until(P::POLICY, &deadline())
+        })
     }
 
-    /// Counts an upgrade, if there was one. Returns whether.
-    fn upgraded(&self, upgraded: bool) -> bool {
+    /// From the upgradable reader to the writer, by `wait`.
+    fn upgrade_by(&self, patience: Patience, wait: impl FnOnce() -> bool) -> bool {
+        let slots = (&self.slots.readers, &self.slots.writers);
+        stats::upgrade(slots, patience, || self.raw.try_upgrade(), wait)
+    }
+
+    /// From the upgradable reader to the writer, if it need not wait.
+    fn upgrade_at_once(&self) -> bool {
+        let upgraded = self.raw.try_upgrade();
         if upgraded {
-            self.slots.readers.release(Kind::Reader);
-            self.slots.writers.acquired(Kind::Writer);
+            stats::becomes((&self.slots.readers, Kind::Reader), (&self.slots.writers, Kind::Writer));
         }
         upgraded
     }
 
+    /// The writer is about to be a reader.
+    fn reads_on(&self) {
+        stats::becomes((&self.slots.writers, Kind::Writer), (&self.slots.readers, Kind::Reader));
+    }
+
+    fn upgrade_before(&self, deadline: impl FnOnce() -> Deadline) -> bool {
+        self.upgrade_by(Patience::UntilSomeTime, || {
+            self.raw.try_upgrade() || self.raw.upgrade_until(&deadline())
+        })
+    }
+
     fn upgradable_before(&self, deadline: impl FnOnce() -> Deadline) -> bool {
         let at_once = || self.raw.try_lock_upgradable();
-        self.slots.readers.acquire(Kind::Reader, at_once, || {
+        self.slots.readers.acquire(Kind::Reader, Patience::UntilSomeTime, at_once, || {
             at_once() || self.raw.lock_upgradable_until(P::POLICY, &deadline())
         })
     }
@@ -128,7 +149,7 @@ unsafe impl<P: Policy> lock_api::RawRwLock for RawRwLock<P> {
 
     #[inline]
     fn lock_shared(&self) {
-        self.read(P::POLICY, || {
+        self.read(P::POLICY, Patience::Endless, || {
             self.raw.lock_read(P::POLICY);
             true
         });
@@ -147,7 +168,7 @@ unsafe impl<P: Policy> lock_api::RawRwLock for RawRwLock<P> {
 
     #[inline]
     fn lock_exclusive(&self) {
-        self.write(|| {
+        self.write(Patience::Endless, || {
             self.raw.lock_write(P::POLICY);
             true
         });
@@ -199,7 +220,7 @@ unsafe impl<P: Policy> lock_api::RawRwLockTimed for RawRwLock<P> {
 unsafe impl<P: Policy> lock_api::RawRwLockRecursive for RawRwLock<P> {
     fn lock_shared_recursive(&self) {
         const POLICY: rwlock::Preference = rwlock::Preference::ReaderPreferring;
-        self.read(POLICY, || {
+        self.read(POLICY, Patience::Endless, || {
             self.raw.lock_read(POLICY);
             true
         });
@@ -226,8 +247,7 @@ unsafe impl<P: Policy> lock_api::RawRwLockRecursiveTimed for RawRwLock<P> {
 // SAFETY: a writer that becomes a reader lets no other writer in between.
 unsafe impl<P: Policy> lock_api::RawRwLockDowngrade for RawRwLock<P> {
     unsafe fn downgrade(&self) {
-        self.slots.writers.release(Kind::Writer);
-        self.slots.readers.acquired(Kind::Reader);
+        self.reads_on();
         self.raw.downgrade();
     }
 }
@@ -237,6 +257,7 @@ unsafe impl<P: Policy> lock_api::RawRwLockUpgrade for RawRwLock<P> {
     fn lock_upgradable(&self) {
         self.slots.readers.acquire(
             Kind::Reader,
+            Patience::Endless,
             || self.raw.try_lock_upgradable(),
             || {
                 self.raw.lock_upgradable(P::POLICY);
@@ -255,12 +276,14 @@ unsafe impl<P: Policy> lock_api::RawRwLockUpgrade for RawRwLock<P> {
     }
 
     unsafe fn upgrade(&self) {
-        self.raw.upgrade();
-        self.upgraded(true);
+        self.upgrade_by(Patience::Endless, || {
+            self.raw.upgrade();
+            true
+        });
     }
 
     unsafe fn try_upgrade(&self) -> bool {
-        self.upgraded(self.raw.try_upgrade())
+        self.upgrade_at_once()
     }
 }
 
@@ -271,8 +294,7 @@ unsafe impl<P: Policy> lock_api::RawRwLockUpgradeDowngrade for RawRwLock<P> {
     }
 
     unsafe fn downgrade_to_upgradable(&self) {
-        self.slots.writers.release(Kind::Writer);
-        self.slots.readers.acquired(Kind::Reader);
+        self.reads_on();
         self.raw.downgrade_to_upgradable();
     }
 }
@@ -288,11 +310,11 @@ unsafe impl<P: Policy> lock_api::RawRwLockUpgradeTimed for RawRwLock<P> {
     }
 
     unsafe fn try_upgrade_for(&self, timeout: Duration) -> bool {
-        self.upgraded(self.raw.try_upgrade() || self.raw.upgrade_until(&time::after(timeout)))
+        self.upgrade_before(|| time::after(timeout))
     }
 
     unsafe fn try_upgrade_until(&self, timeout: Instant) -> bool {
-        self.upgraded(self.raw.try_upgrade() || self.raw.upgrade_until(&time::at(timeout)))
+        self.upgrade_before(|| time::at(timeout))
     }
 }
 

@@ -3,7 +3,7 @@
 use poundlock_core::qspin::{Native, Paravirtual};
 
 use crate::raw::{Exclusive, Spin, impl_lock_api};
-use crate::stats::{Kind, Slot};
+use crate::stats::{Kind, Patience, Slot};
 
 mod sealed {
     pub trait Sealed {

@@ -141,8 +141,8 @@ both! {
     pthread_barrier_wait = BARRIER_WAIT, before_barrier, after_barrier;
     pthread_barrier_destroy = BARRIER_DESTROY, before_barrier_destroy, after_barrier_destroy;
     pthread_join = JOIN, before_join, after_join;
-    pthread_timedjoin_np = TIMEDJOIN, before_join, after_join;
-    pthread_clockjoin_np = CLOCKJOIN, before_join, after_join;
+    pthread_timedjoin_np = TIMEDJOIN, before_timed_join, after_join;
+    pthread_clockjoin_np = CLOCKJOIN, before_clocked_join, after_join;
     thrd_join = THRD_JOIN, before_join, after_thrd_join;
 }
 
@@ -154,7 +154,7 @@ extern "C" fn before_semaphore(
     pc: usize,
     sp: usize,
 ) -> c_int {
-    take_or_block(semaphore, CallSite { pc, sp })
+    take_or_block(semaphore, CallSite { pc, sp }, false)
 }
 
 extern "C" fn before_timed_semaphore(
@@ -182,10 +182,10 @@ extern "C" fn before_clocked_semaphore(
         stat::RECORDER.blocks(stat::at(semaphore, LockKind::Semaphore), site);
         return WAIT;
     }
-    take_or_block(semaphore, site)
+    take_or_block(semaphore, site, true)
 }
 
-fn take_or_block(semaphore: usize, site: CallSite) -> c_int {
+fn take_or_block(semaphore: usize, site: CallSite, timed: bool) -> c_int {
     let counted = stat::at(semaphore, LockKind::Semaphore);
     if semaphores::try_now(semaphore) {
         if check::semaphores() {
@@ -196,7 +196,15 @@ fn take_or_block(semaphore: usize, site: CallSite) -> c_int {
         return DONE;
     }
     stat::RECORDER.blocks(counted, site);
+    is_timed(timed);
     WAIT
+}
+
+/// Whether the wait that has begun ends by itself, at a time.
+fn is_timed(timed: bool) {
+    if timed && check::is_on() {
+        stat::RECORDER.wait_is_timed();
+    }
 }
 
 extern "C" fn after_semaphore(result: c_int) {
@@ -256,6 +264,31 @@ extern "C" fn after_barrier_destroy(_: c_int) {}
 extern "C" fn before_join(thread: usize, _: usize, _: usize, _: usize, pc: usize, sp: usize) -> c_int {
     stat::RECORDER.joins(ends_of_threads(), thread, CallSite { pc, sp });
     WAIT
+}
+
+/// A join without a time waits for as long as it takes.
+extern "C" fn before_timed_join(
+    thread: usize,
+    result: usize,
+    time: usize,
+    _: usize,
+    pc: usize,
+    sp: usize,
+) -> c_int {
+    let wait = before_join(thread, result, 0, 0, pc, sp);
+    is_timed(time != 0);
+    wait
+}
+
+extern "C" fn before_clocked_join(
+    thread: usize,
+    result: usize,
+    _: usize,
+    time: usize,
+    pc: usize,
+    sp: usize,
+) -> c_int {
+    before_timed_join(thread, result, time, 0, pc, sp)
 }
 
 extern "C" fn after_join(result: c_int) {

@@ -258,6 +258,9 @@ fn prepare(
     }
     if mode.counted() {
         stat::RECORDER.waits_with(counted(cond), of_glibc(mutex), site);
+        if time.is_some() {
+            timed();
+        }
         if is_outermost(mutex) {
             stat::RECORDER.released(of_glibc(mutex), site);
         }
@@ -272,6 +275,13 @@ extern "C" fn refused<const ERROR: c_int>() -> c_int {
 /// One of glibc's for the statistics.
 fn of_glibc(mutex: &Mutex) -> LockRef<'_> {
     if mutex.kind() == Kind::Foreign { mutex.counted_foreign() } else { mutex.counted(true) }
+}
+
+/// The wait that has begun ends by itself.
+fn timed() {
+    if check::is_on() {
+        stat::RECORDER.wait_is_timed();
+    }
 }
 
 /// Whether the caller, who has this mutex of glibc's, has it once.
@@ -394,6 +404,9 @@ fn wait_until(cond: &Cond, mutex: &Mutex, deadline: Option<&Deadline>, site: Cal
     let statistics = mode::get().counted();
     if statistics {
         stat::RECORDER.waits_with(counted(cond), mutex.counted(false), site);
+        if deadline.is_some() {
+            timed();
+        }
     }
     // The caller holds the mutex, here and below.
     mutex.waiters.store(mutex.waiters.load(Relaxed).wrapping_add(1), Relaxed);

@@ -21,7 +21,9 @@ use core::ptr;
 use libc::{key_t, sembuf, size_t, timespec};
 use poundlock_semarray::{self as semarray, Which};
 
-use crate::{mode, real, stat};
+use crate::entry::export;
+use crate::stat::{CallSite, Ended, LockKind};
+use crate::{check, mode, real, stat};
 
 unsafe extern "C" {
     /// glibc's functions behind `atexit` and `at_quick_exit`, which belong to the library that calls them and
@@ -85,15 +87,73 @@ pub(crate) fn semget_ours(key: key_t, semaphores: c_int, flags: c_int) -> Result
     })
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn semop(id: c_int, operations: *mut sembuf, count: size_t) -> c_int {
+export! {
+    semop(c_int, *mut sembuf, size_t) -> semop_from;
+}
+
+extern "C" fn semop_from(id: c_int, operations: *mut sembuf, count: size_t, pc: usize, sp: usize) -> c_int {
     if semarray::is_ours(id) {
         count_use(id);
+        if check::is_on() {
+            // SAFETY: the caller's.
+            return result(unsafe { operate_seen(id, operations, count, CallSite { pc, sp }) }.map(|()| 0));
+        }
         // SAFETY: the caller's; a `sembuf` is an `Op`.
         return result(unsafe { semarray::operate(id, operations.cast(), count, ptr::null()) }.map(|()| 0));
     }
     // SAFETY: the caller's.
     unsafe { real::semop(id, operations, count) }
+}
+
+/// Under check: while it waits, it is seen for which semaphore.
+///
+/// # Safety
+/// As [`semarray::operate`].
+#[cold]
+unsafe fn operate_seen(
+    id: c_int,
+    operations: *mut sembuf,
+    count: size_t,
+    site: CallSite,
+) -> Result<(), c_int> {
+    let at_once = timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the caller's, here and below.
+    match unsafe { semarray::operate(id, operations.cast(), count, &at_once) } {
+        Err(libc::EAGAIN) => {}
+        done => return done,
+    }
+    // SAFETY: they have just been read.
+    let number = unsafe { wanted(id, operations, count) };
+    if let Some(number) = number {
+        let address = LockKind::in_array(id.cast_unsigned(), number);
+        stat::RECORDER.blocks(stat::at(address as usize, LockKind::Array), site);
+    }
+    // SAFETY: as above.
+    let done = unsafe { semarray::operate(id, operations.cast(), count, ptr::null()) };
+    if number.is_some() {
+        stat::RECORDER.unblocked(if done.is_ok() { Ended::Done } else { Ended::Refused });
+    }
+    done
+}
+
+/// The semaphore of which these operations want more than it has; `None` if they wait for zero.
+///
+/// # Safety
+/// They can be read.
+unsafe fn wanted(id: c_int, operations: *const sembuf, count: size_t) -> Option<u16> {
+    // A thread that asks for more at once is not worth the time.
+    const MOST: size_t = 16;
+    // SAFETY: the caller's.
+    let operation = |at: size_t| unsafe { operations.add(at).read_unaligned() };
+    let takes = |at: &size_t| operation(*at).sem_op < 0;
+    let lacks = |at: &size_t| {
+        let number = operation(*at).sem_num;
+        let same = (0..=*at).map(operation).filter(|other| other.sem_num == number);
+        let change: i64 = same.map(|other| i64::from(other.sem_op)).sum();
+        semarray::value(id, number).is_ok_and(|value| i64::from(value) + change < 0)
+    };
+    let mut taken = (0..count.min(MOST)).filter(takes);
+    if count == 1 { taken.next() } else { taken.find(lacks) }.map(|at| operation(at).sem_num)
 }
 
 /// As `semop`, for a limited time.

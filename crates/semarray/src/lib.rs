@@ -58,7 +58,7 @@ pub use config::{Choice, Which, choice, choose, configure};
 pub use control::{control, length, set_values, value, values};
 pub use domain::moved;
 pub use handlers::installed as handler_installed;
-pub use list::{Listed, describe, list};
+pub use list::{Listed, describe, holders, list};
 pub use make::{close, end, end_at_exit, find_or_make, get, remove};
 pub use operate::{operate, operate_until};
 

@@ -65,6 +65,18 @@ fn listed(domain: &'static Domain, id: i32) -> Option<Listed> {
     })
 }
 
+/// Calls `each` with every process that has taken from a semaphore with `SEM_UNDO`, and how much it would give back
+/// at its end. Takes no lock of the array. Whether there is such an array.
+pub fn holders(id: i32, num: u32, each: impl FnMut(u32, u32)) -> bool {
+    let domain = domain::get().filter(|_| process::process().is_some());
+    let Some(entered) = domain.and_then(|domain| table::open(domain, id).ok()) else { return false };
+    let there = !entered.array.is_removed();
+    if there {
+        entered.array.holders(num, each);
+    }
+    there
+}
+
 /// Whether the process has the file of that name mapped.
 fn maps(id: u32, name: &[u8]) -> bool {
     let path = Path::new().and(b"/proc/").and_number(id.into()).and(b"/maps");

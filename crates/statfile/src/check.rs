@@ -121,6 +121,9 @@ pub enum Event {
     },
     /// Misuse.
     Misuse(Misuse),
+    /// How this thread is called, as the event's name says, of which the log speaks from here on; or was called at
+    /// its end. In a forked child the thread may be one of its parent.
+    Named(Serial),
 }
 
 /// Misuse that the process saw itself.

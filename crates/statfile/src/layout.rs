@@ -109,7 +109,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// The first eight bytes of a file.
 pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
 /// The version of this layout, at offset 8.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Where the version is.
 pub const VERSION_OFFSET: u64 = 8;
 /// The unit of allocation in the file.
@@ -148,6 +148,8 @@ pub const SMALL_DIRECTORY: usize = 912;
 pub const CELL_HEADS: usize = 512;
 /// Places for [`Site`]s in its second half.
 pub const SITES: usize = 512;
+/// Places of frames for which a thread keeps which of its [`Site`]s had that frame last.
+pub const FRAMES: usize = 1024;
 /// How many return addresses of a stack are kept.
 pub const MAX_FRAMES: usize = 30;
 /// How many different events are counted.
@@ -623,7 +625,9 @@ pub struct Record {
     /// How many waits began, and have not ended, inside of the one that is shown.
     pub nested: AtomicU32,
     _unused: u32,
-    _pad: [u64; 1],
+    /// The page of [`FRAMES`] blocks of sites, by their frames; 0 if there is none yet.
+    pub frames: AtomicU32,
+    _pad: u32,
     /// Waits that found no room for a cell.
     pub others: Cell,
     /// Sums over earlier lock instances: see RECYCLE.
@@ -805,7 +809,8 @@ pub struct Checked {
     pub wait_stack: AtomicU32,
     /// what it asks for, a [`Mode`](crate::check::Mode),
     pub wait_mode: AtomicU32,
-    _pad: u32,
+    /// whether it ends by itself, at a time: 1,
+    pub wait_timed: AtomicU32,
     /// and the thread whose end it waits for, as a `pthread_t`; 0 if it waits for none.
     pub wait_join: AtomicU64,
     /// The present thread, as a `pthread_t`.
@@ -816,12 +821,14 @@ pub struct Checked {
     pub wait_with: AtomicU32,
     /// and how often others had been woken when it began.
     pub wait_woken: AtomicU32,
-    _misuse: u32,
+    /// 1 once the log names the present thread.
+    pub named: AtomicU32,
     /// A hash of the locks that the thread has had, where that is asked for.
     pub had: [AtomicU64; 4],
     /// The address of the lock of which was last told that it is none.
     pub told: AtomicU64,
-    _room: AtomicU64,
+    /// The name by which the thread has logged last; 0 if it has logged nothing.
+    pub name: [AtomicU64; 2],
     /// The list of held locks, as long as it is short.
     pub held: [Held; SHORT_LIST],
 }
@@ -982,6 +989,9 @@ pub const LOG_WROTE: u32 = 4;
 pub const LOG_SIGNALLED: u32 = 6;
 /// [`LogHead::kind`] of a [`LogLock`]: the program has told its place.
 pub const LOG_PLACED: u32 = 5;
+/// [`LogHead::kind`] of an event that has nothing but the thread's name: of one of which the log is to speak and that
+/// logs nothing itself; or another name that a thread had at its end.
+pub const LOG_NAMED: u32 = 7;
 
 /// An event, whatever it is.
 #[repr(C, align(128))]
@@ -990,7 +1000,9 @@ pub struct LogSlot {
     /// What it is.
     pub head: LogHead,
     /// See [`LogEdge`], [`LogLock`], [`LogMisuse`].
-    pub words: [AtomicU32; 28],
+    pub words: [AtomicU32; 24],
+    /// The kernel's name of the thread when it logged for the first time, as bytes; zeros follow.
+    pub name: [AtomicU64; 2],
 }
 
 impl LogSlot {
@@ -1051,7 +1063,7 @@ pub struct LogEdge {
     _pad: u32,
     /// What else was held.
     pub guards: [AtomicU32; GUARDS],
-    _room: [u32; 4],
+    _name: [u32; 4],
 }
 
 /// So many guards of an edge are kept.
@@ -1137,7 +1149,7 @@ const _: () = {
     assert!(size_of::<Cell>() == CELL_SIZE as usize);
     assert!(size_of::<Spread>() == BLOCK_SIZE as usize && size_of::<Site>() == BLOCK_SIZE as usize);
     assert!(offset_of!(Spread, tag) == offset_of!(Site, tag));
-    assert!(4 * (CELL_HEADS + SITES) == PAGE as usize);
+    assert!(4 * (CELL_HEADS + SITES) == PAGE as usize && 4 * FRAMES == PAGE as usize);
     assert!(EARLY as u32 * EARLY_BITS <= u32::BITS && CELL_BUCKETS < 1 << EARLY_BITS);
     assert!(size_of::<Events>() <= PAGE as usize);
     assert!(bucket(u64::MAX) == BUCKETS - 1);
@@ -1154,6 +1166,9 @@ const _: () = {
     assert!(size_of::<CheckSlot>() == 32 && size_of::<EdgeSlot>() == 32 && size_of::<PairSlot>() == 32);
     assert!(size_of::<LogSlot>() == 128 && size_of::<LogEdge>() == 128);
     assert!(size_of::<LogLock>() == 128 && size_of::<LogMisuse>() == 128);
+    assert!(offset_of!(LogEdge, _name) == offset_of!(LogSlot, name));
+    assert!(offset_of!(LogMisuse, number) + 8 <= offset_of!(LogSlot, name));
+    assert!(offset_of!(LogLock, place) + 8 <= offset_of!(LogSlot, name));
     assert!(WINDOW * size_of::<EdgeSlot>() <= PAGE as usize && (PAGE as usize).is_multiple_of(WINDOW * 32));
     // NULL-CHUNK: magic and version end before the tag of the first entry that page 0 would hold.
     assert!(VERSION_OFFSET as usize + 4 <= offset_of!(Entry, tag));

@@ -222,6 +222,8 @@ impl Lock {
 /// A thread record.
 #[derive(Default)]
 struct Thread {
+    /// Its page.
+    record: u32,
     tid: u32,
     lives: bool,
     started: u64,
@@ -361,7 +363,7 @@ impl Sums {
                 let (own, others) = rest.split_at(count);
                 rest = others;
                 if lock.is_used() || own.iter().any(|part| part.of == Of::Waits && part.waits.count != 0) {
-                    each(finish(lock, own, taken, stacks, clock));
+                    each(LockStats { slot: (first + n) as u32, ..finish(lock, own, taken, stacks, clock) });
                 }
             }
         }
@@ -635,18 +637,19 @@ impl Reader {
         let mut page = self.header.u32(offset_of!(Header, records));
         while page != 0 && sums.seen.insert(u64::from(page) * PAGE) {
             let Some(record) = self.block(u64::from(page) * PAGE, PAGE) else { return };
-            self.record(&record, sums);
+            self.record(&record, page, sums);
             page = record.u32(offset_of!(Record, next));
         }
     }
 
-    fn record(&self, record: &Block, sums: &mut Sums) {
+    fn record(&self, record: &Block, page: u32, sums: &mut Sums) {
         sums.recycled.add(record, offset_of!(Record, recycled), offset_of!(Record, recycled_holds));
         let overflow = &mut sums.locks[layout::OVERFLOW as usize].sum;
         overflow.add(record, offset_of!(Record, overflow), offset_of!(Record, overflow_holds));
         let cell = record.u64(offset_of!(Record, wait_cell));
         let cell = if cell == 0 { None } else { self.block(cell, layout::CELL_SIZE) };
         let mut thread = Thread {
+            record: page,
             tid: record.u32(offset_of!(Record, tid)),
             lives: record.u32(offset_of!(Record, state)) == layout::HELD,
             started: record.u64(offset_of!(Record, started)),
@@ -801,6 +804,7 @@ impl Reader {
         };
         let of_locks = going_on * u64::from(waits.as_ref().is_some_and(|wait| wait.kind.is_acquired()));
         ThreadStats {
+            record: thread.record,
             tid: thread.tid,
             lives: thread.lives,
             started_ns: clock.moment(thread.started),

@@ -114,6 +114,8 @@ impl Snapshot {
 /// One thread, or several of which each began after the end of the one before it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ThreadStats {
+    /// The place of the record in the file, which stays the same.
+    pub record: u32,
     /// The thread's id, of the last one.
     pub tid: u32,
     /// Whether it was there at the end, or is now.
@@ -167,6 +169,8 @@ pub struct LockStats {
     pub address: u64,
     /// What kind of lock it is.
     pub kind: LockKind,
+    /// Its place in the file's table. One that somebody waited for keeps it, and has it alone.
+    pub slot: u32,
     /// The stack of the call that initialised it, innermost first; empty if it was initialised statically or
     /// nobody knows.
     pub created_at: Arc<[u64]>,
@@ -281,6 +285,8 @@ pub enum LockKind {
     SharedRwReaders = 13,
     /// A readers-writer lock that processes share, as [`LockKind::RwWriters`].
     SharedRwWriters = 14,
+    /// A semaphore of an array of ours, as its waiters see it. Its address is none: see [`LockKind::in_array`].
+    Array = 15,
     /// Not one lock: all destroyed locks that nobody ever waited for and whose place in the table was needed
     /// for others.
     Recycled = 254,
@@ -310,10 +316,23 @@ impl LockKind {
             12 => LockKind::Futex,
             13 => LockKind::SharedRwReaders,
             14 => LockKind::SharedRwWriters,
+            15 => LockKind::Array,
             254 => LockKind::Recycled,
             255 => LockKind::Overflow,
             _ => LockKind::Mutex,
         }
+    }
+
+    /// What stands for the address of this semaphore of an array: nothing of a process lies there.
+    #[must_use]
+    pub const fn in_array(id: u32, number: u16) -> u64 {
+        1 << 62 | (id as u64) << 16 | number as u64
+    }
+
+    /// The array and the semaphore of such an address.
+    #[must_use]
+    pub const fn of_array(address: u64) -> (u32, u16) {
+        ((address >> 16) as u32, address as u16)
     }
 
     /// Whether threads acquire and release it; of the others there are only waits and calls.
@@ -321,7 +340,12 @@ impl LockKind {
     pub const fn is_acquired(self) -> bool {
         !matches!(
             self,
-            LockKind::Condition | LockKind::Barrier | LockKind::Semaphore | LockKind::Join | LockKind::Futex
+            LockKind::Condition
+                | LockKind::Barrier
+                | LockKind::Semaphore
+                | LockKind::Join
+                | LockKind::Futex
+                | LockKind::Array
         )
     }
 
@@ -369,6 +393,7 @@ impl fmt::Display for LockKind {
             LockKind::Futex => "futex",
             LockKind::SharedRwReaders => "readers-writer lock, process-shared, readers",
             LockKind::SharedRwWriters => "readers-writer lock, process-shared, writers",
+            LockKind::Array => "semaphore of an array",
             LockKind::Recycled => "destroyed locks, never waited for",
             LockKind::Overflow => "locks beyond the table",
         })

@@ -149,6 +149,12 @@ impl Started {
         }
     }
 
+    /// What is on standard output so far.
+    #[must_use]
+    pub fn output_so_far(&self) -> String {
+        String::from_utf8_lossy(&self.stdout.so_far()).into_owned()
+    }
+
     /// What is on standard error so far.
     #[must_use]
     pub fn errors_so_far(&self) -> String {

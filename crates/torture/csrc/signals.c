@@ -97,10 +97,17 @@ static void on_signal(int signal, siginfo_t *info, void *context) {
 }
 
 static void on_fault(int signal, siginfo_t *info, void *context) {
+    static _Thread_local bool again;
     char doing_what[256] = "outside of any worker";
     (void)context;
-    struct sigaction fall_back = {.sa_handler = SIG_DFL};
-    sigaction(signal, &fall_back, NULL); /* a fault in here ends the process, and the watchdog says so */
+    if (again) {
+        /* A fault in here ends the process, and the watchdog says so. One of another thread must not: it would end
+         * this one before it has told. */
+        struct sigaction fall_back = {.sa_handler = SIG_DFL};
+        sigaction(signal, &fall_back, NULL);
+        return;
+    }
+    again = true;
     if (self) describe(doing_what, sizeof doing_what, self);
     const char *name = signal == SIGSEGV  ? "SIGSEGV"
                        : signal == SIGBUS ? "SIGBUS"

@@ -197,7 +197,9 @@ impl Counted {
                 }
                 Way::Helgrind(seconds) => {
                     let mut command = Command::new("timeout");
-                    command.arg(seconds.to_string()).arg(valgrind().unwrap_or_else(|| "valgrind".into()));
+                    // Valgrind keeps a JVM's other signals waiting.
+                    command.arg("--signal=KILL").arg(seconds.to_string());
+                    command.arg(valgrind().unwrap_or_else(|| "valgrind".into()));
                     command.args(["--tool=helgrind", "-q", "--log-file=/dev/null"]).arg(&argv[0]);
                     command
                 }

@@ -1,10 +1,11 @@
 //! Threads that wait for each other now, by looks from outside at who waits for what and who has it.
 //!
 //! Followed are waits for locks, to whoever holds them; of readers that wait for readers, to the writer that waits
-//! between them; waits for the end of a thread, to that thread; and for semaphores that count as locks. A thread
-//! that was woken from its wait for a condition variable waits for the mutex, which is seen where that is the C
-//! library's; before, it can be woken by anybody, so that it ends a chain, as does one at a barrier. Only where every
-//! thread of the process waits, all of them without a limit on the time, there is nobody left to do so.
+//! between them; waits for the end of a thread, to that thread; and for semaphores that count as locks. Waits for
+//! semaphores of arrays are in [`super::arrays`]. A thread that was woken from its wait for a condition variable waits
+//! for the mutex, which is seen where that is the C library's; before, it can be woken by anybody, so that it ends a
+//! chain, as does one at a barrier. Only where every thread of the process waits, all of them without a limit on the
+//! time, there is nobody left to do so.
 //!
 //! What is seen is true at one moment: each wait was there at two looks, and was the same one (its beginning tells),
 //! and each hold is the same before and after the second. So all of them were there at once.
@@ -22,7 +23,7 @@ use crate::observe::proc::Seen;
 use super::feed::{Feed, Hold, Wait};
 
 /// How long a cycle lasts before it is told: waits with a limit on their time can be in one for a moment.
-const LASTS_NS: u64 = 20_000_000;
+pub(super) const LASTS_NS: u64 = 20_000_000;
 /// How long all threads of a process wait before that is told.
 const EVERYONE_NS: u64 = 500_000_000;
 /// As many threads are taken into a picture.
@@ -61,6 +62,8 @@ pub(super) struct Waits {
     /// Cycles that have been seen once, and when.
     candidates: HashMap<Key, u64>,
     told: HashSet<Key>,
+    /// Whom the last look has seen in the wait of the one before.
+    pub(super) parties: Vec<Party>,
 }
 
 /// The waits of a deadlock, each by its record and its beginning.
@@ -83,25 +86,24 @@ impl Waits {
         state: &dyn Fn(u32) -> Seen,
         tasks: &dyn Fn() -> Option<usize>,
     ) -> Vec<Deadlock> {
-        let parties = self.stuck(feed, threads, state);
+        self.parties = self.stuck(feed, threads, state);
+        let parties = &self.parties;
         if parties.is_empty() {
             self.candidates.clear();
             return Vec::new();
         }
-        let mut seen: Vec<Deadlock> = cycles(&edges(&parties))
+        let mut seen: Vec<Deadlock> = cycles(&edges(parties))
             .into_iter()
             .map(|cycle| cycle.into_iter().map(|n| parties[n].clone()).collect::<Vec<_>>())
-            .filter(|cycle| {
-                cycle.iter().all(|party| !gives_up(party, state(party.tid)) && stands(feed, party))
-            })
+            .filter(|cycle| cycle.iter().all(|party| !gives_up(party) && stands(feed, party)))
             .map(|parties| Deadlock { parties, everyone: false })
             .collect();
         if seen.is_empty()
             && parties.len() == threads.len()
-            && is_everyone(&parties, state)
+            && is_everyone(parties, state)
             && tasks() == Some(parties.len())
         {
-            seen.push(Deadlock { parties, everyone: true });
+            seen.push(Deadlock { parties: parties.clone(), everyone: true });
         }
         let mut candidates = HashMap::new();
         let mut lasting = Vec::new();
@@ -175,15 +177,11 @@ fn joined(seen: Seen) -> Option<u32> {
     }
 }
 
-/// Whether it waits for a lock of the C library's no longer than it said. Such a wait is for a word of the lock;
-/// ours wait elsewhere, and with a limit even where they will never give up.
-fn gives_up(party: &Party, seen: Seen) -> bool {
-    match seen {
-        Seen::Call(number, [word, operation, _, limit]) if calls::waits_for_futex(number, operation) => {
-            limit != 0 && (party.wait.address.saturating_sub(4)..party.wait.address + 56).contains(&word)
-        }
-        _ => false,
-    }
+/// Whether its wait ends by itself. One that was woken from its wait for a condition variable has nothing left of
+/// the time, and waits for the mutex as long as that takes. The system call says nothing: locks of ours wait with a
+/// limit even where they never give up.
+pub(super) fn gives_up(party: &Party) -> bool {
+    party.wait.timed && party.relocks.is_none()
 }
 
 /// Whether it waits to read.
@@ -192,7 +190,7 @@ fn reads(wait: &Wait) -> bool {
 }
 
 /// Whom each of the threads waits for, of those that wait themselves.
-fn edges(parties: &[Party]) -> Vec<Vec<(usize, ())>> {
+pub(super) fn edges(parties: &[Party]) -> Vec<Vec<(usize, ())>> {
     let mut holders: HashMap<u64, Vec<(usize, Mode)>> = HashMap::new();
     let mut writers: HashMap<u64, Vec<usize>> = HashMap::new();
     let by_tid: HashMap<u32, usize> = parties.iter().enumerate().map(|(n, party)| (party.tid, n)).collect();
@@ -213,7 +211,8 @@ fn edges(parties: &[Party]) -> Vec<Vec<(usize, ())>> {
                 let held = party.relocks.and_then(|mutex| holders.get(&mutex));
                 held.into_iter().flatten().map(|(n, _)| *n).collect()
             }
-            LockKind::Barrier | LockKind::Futex => Vec::new(),
+            // Who holds a semaphore of an array, the array says: see `arrays`.
+            LockKind::Barrier | LockKind::Futex | LockKind::Array => Vec::new(),
             _ if reads(&party.wait) => {
                 let exclusive = held.iter().filter(|(_, mode)| *mode == Mode::Exclusive).map(|(n, _)| *n);
                 let mut next: Vec<usize> = exclusive.collect();
@@ -232,7 +231,7 @@ fn edges(parties: &[Party]) -> Vec<Vec<(usize, ())>> {
 }
 
 /// Whether it waits as it did, and holds what it held.
-fn stands(feed: &Feed, party: &Party) -> bool {
+pub(super) fn stands(feed: &Feed, party: &Party) -> bool {
     let now = feed.holds(party.record);
     feed.wait(party.record).is_some_and(|wait| wait.began == party.wait.began)
         && party.holds.iter().all(|(_, hold)| {
@@ -252,6 +251,7 @@ fn is_everyone(parties: &[Party], state: &dyn Fn(u32) -> Seen) -> bool {
                 | LockKind::SharedRwWriters
                 | LockKind::Semaphore
                 | LockKind::Futex
+                | LockKind::Array
         );
         let unlimited = match state(party.tid) {
             Seen::Call(number, [_, operation, _, limit]) => {
@@ -264,19 +264,19 @@ fn is_everyone(parties: &[Party], state: &dyn Fn(u32) -> Seen) -> bool {
             }
             _ => false,
         };
-        private && unlimited
+        private && unlimited && !gives_up(party)
     };
     parties.iter().all(alone)
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use poundlock_statfile::check::LockId;
 
     use super::*;
 
     /// A thread that waits for `address`, and holds these.
-    fn party(tid: u32, kind: LockKind, address: u64, holds: &[(u64, Mode)]) -> Party {
+    pub(in crate::check) fn party(tid: u32, kind: LockKind, address: u64, holds: &[(u64, Mode)]) -> Party {
         let hold = |&(address, mode)| (address, Hold::of(address as u32, mode, 1));
         let (kind, mode) = match kind {
             LockKind::RwReaders => (LockKind::RwWriters, Mode::FairRead),
@@ -286,7 +286,15 @@ mod tests {
             record: tid as usize,
             tid,
             serial: Serial(tid),
-            wait: Wait { lock: LockId(address as u32), kind, mode, address, began: 1, joins: None },
+            wait: Wait {
+                lock: LockId(address as u32),
+                kind,
+                mode,
+                address,
+                began: 1,
+                timed: false,
+                joins: None,
+            },
             stack: Arc::default(),
             holds: holds.iter().map(hold).collect(),
             relocks: None,
@@ -348,12 +356,15 @@ mod tests {
 
     #[test]
     fn a_wait_with_a_limit_is_given_up() {
-        let asleep =
-            |word: u64, limit: u64| Seen::Call(libc::SYS_futex, [word, libc::FUTEX_WAIT as u64, 2, limit]);
-        let waiter = party(1, MUTEX, 0x1000, &[]);
-        assert!(gives_up(&waiter, asleep(0x1000, 0x2000)));
-        assert!(!gives_up(&waiter, asleep(0x1000, 0)) && !gives_up(&waiter, asleep(0x9000, 0x2000)));
-        assert!(!gives_up(&waiter, Seen::Ready));
+        let mut waiter = party(1, MUTEX, 8, &[]);
+        assert!(!gives_up(&waiter));
+        waiter.wait.timed = true;
+        assert!(gives_up(&waiter));
+        let mut woken = party(1, LockKind::Condition, 8, &[]);
+        woken.wait.timed = true;
+        assert!(gives_up(&woken));
+        woken.relocks = Some(7);
+        assert!(!gives_up(&woken));
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub(super) struct Wait {
     pub(super) address: u64,
     /// Tells it from every other wait of the thread.
     pub(super) began: u64,
+    /// It ends by itself, at a time.
+    pub(super) timed: bool,
     /// The thread whose end it is, as a `pthread_t`.
     pub(super) joins: Option<u64>,
 }
@@ -136,6 +138,7 @@ impl Feed {
             mode: self.live.wait_mode(record),
             address: described.address,
             began: wait.began,
+            timed: self.live.wait_is_timed(record),
             joins: self.live.wait_join(record),
         };
         // What was read belongs to it if it went on all the while.

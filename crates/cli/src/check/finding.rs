@@ -121,6 +121,20 @@ impl Stack {
 }
 
 impl Finding {
+    /// One of which there is nothing else to say yet.
+    pub(super) fn new(kind: Kind, at_ns: u64) -> Self {
+        Finding {
+            kind,
+            headline: String::new(),
+            process: Process::default(),
+            locks: Vec::new(),
+            stacks: Vec::new(),
+            notes: Vec::new(),
+            count: 1,
+            at_ns,
+        }
+    }
+
     /// What makes two findings one: their kind, the sorts of their locks, and the lines.
     pub(super) fn key(&self) -> String {
         let mut classes: Vec<&str> = self.locks.iter().map(|lock| lock.class.as_str()).collect();

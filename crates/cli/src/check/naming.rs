@@ -30,6 +30,7 @@ pub(super) fn kind_name(kind: LockKind) -> &'static str {
         LockKind::RobustMutex => "robust mutex",
         LockKind::PriorityMutex => "priority-inheriting mutex",
         LockKind::Futex => "futex",
+        LockKind::Array => "semaphore of an array",
         LockKind::SharedRwReaders | LockKind::SharedRwWriters => "process-shared readers-writer lock",
         LockKind::Recycled | LockKind::Overflow => "lock",
     }
@@ -67,6 +68,14 @@ impl<'a> Naming<'a> {
             declared_at,
             made: made.clone(),
         };
+        if lock_kind == LockKind::Array {
+            let (id, number) = LockKind::of_array(address);
+            let name = format!("semaphore {number} of array {id}");
+            return Lock {
+                address: 0,
+                ..lock(name, format!("semaphore {number} of an array"), String::new())
+            };
+        }
         if let Some(variable) = self.space.variable(address).filter(|_| address != 0) {
             let class =
                 self.space.variables(address).map_or_else(|| variable.name.clone(), |all| all.name.clone());

@@ -6,20 +6,21 @@ use std::sync::Arc;
 
 use poundlock_order::{Cycle, Evidence, Order};
 use poundlock_statfile::check::{ClassKey, Edge, End, Event, Held, LockId, Misuse, Mode, Serial, Wrong};
-use poundlock_statfile::{LiveThread, Logged, Snapshot};
+use poundlock_statfile::{LiveThread, LockKind, Logged, Snapshot};
 
 use crate::observe::place::is_alive;
 use crate::observe::proc::{self, Seen, Task};
 use crate::observe::symbols::Symbols;
 
+use super::arrays::Waiting;
 use super::collector::{Amendment, Collector};
-use super::deadlock::Waits;
+use super::deadlock::{Party, Waits, stands};
 use super::feed::{Described, Feed};
 use super::finding::{Process as Place, Stack, Thread, making_line};
 use super::long::{Holds, Long};
 use super::naming::Naming;
 use super::report::{NoRoom, Seen as Looked};
-use super::tell::Teller;
+use super::tell::{Parties, Teller};
 use super::watcher::Settings;
 
 /// Steps of searches that were put off, in each round without events,
@@ -105,6 +106,11 @@ impl Process {
         self.feed.has_ended()
     }
 
+    /// Whether nobody has cut its file short.
+    pub(super) fn is_whole(&self) -> bool {
+        self.feed.is_whole()
+    }
+
     pub(super) fn is_alive(&self) -> bool {
         is_alive(self.outer)
     }
@@ -177,6 +183,14 @@ impl Process {
         }
     }
 
+    /// The process says how a thread is called, or was.
+    fn named(&mut self, serial: Serial, tid: u32, name: String) {
+        let is_main = tid == self.inner;
+        let thread =
+            self.threads.entry(serial).or_insert_with(|| Thread { tid, name: String::new(), is_main });
+        thread.name = name;
+    }
+
     fn event(
         &mut self,
         logged: Logged,
@@ -185,7 +199,7 @@ impl Process {
         symbols: &Symbols,
         collector: &mut Collector,
     ) {
-        let Logged { moment, tid, event, locks } = logged;
+        let Logged { moment, tid, name, event, locks } = logged;
         for lock in &locks {
             self.known.entry(lock.lock).or_insert_with(|| lock.into());
         }
@@ -193,13 +207,20 @@ impl Process {
             Event::Edge(edge) => Some(edge.thread),
             Event::Wrote { thread, .. } => Some(*thread),
             Event::Misuse(misuse) => Some(misuse.thread),
-            Event::Died(_) | Event::Placed { .. } | Event::Signalled { .. } => None,
+            Event::Died(_) | Event::Placed { .. } | Event::Signalled { .. } | Event::Named(_) => None,
         };
         if let Some(serial) = serial.filter(|serial| tid != 0 && !self.threads.contains_key(serial)) {
             self.name_thread(serial, tid);
         }
+        // One that is there still may have another name by now.
+        if let Some(serial) =
+            serial.filter(|serial| self.threads.get(serial).is_none_or(|thread| thread.name.is_empty()))
+        {
+            self.named(serial, tid, name.clone());
+        }
         match event {
             Event::Edge(edge) => self.edge(edge, now, symbols, collector),
+            Event::Named(thread) => self.named(thread, tid, name),
             Event::Died(lock) => self.order.died(lock, moment),
             Event::Wrote { thread, lock, class, made } => {
                 let class = self.class(class, symbols);
@@ -337,6 +358,35 @@ impl Process {
             let finding = self.tell(now, symbols, |teller| teller.deadlock(&deadlock));
             collector.deadlock(finding);
         }
+    }
+
+    /// The threads that were in the same wait at the last two looks.
+    pub(super) fn waiting(&self) -> Waiting<'_> {
+        let parties = &self.waits.parties[..];
+        let is_all = |tasks: usize| tasks == parties.len() && self.now.len() == tasks;
+        let all = !parties.is_empty() && proc::tasks(self.outer).is_some_and(|tasks| is_all(tasks.len()));
+        Waiting { pid: self.outer, parties, all }
+    }
+
+    /// Whether one of them waits for a semaphore of an array.
+    pub(super) fn waits_for_arrays(&self) -> bool {
+        self.waits.parties.iter().any(|party| party.wait.kind == LockKind::Array)
+    }
+
+    /// Whether this one of its threads waits as it did, and holds what it held.
+    pub(super) fn stand(&self, party: &Party) -> bool {
+        stands(&self.feed, party)
+    }
+
+    /// These of its threads, in words.
+    pub(super) fn tell_parties(
+        &mut self,
+        parties: &[Party],
+        now: u64,
+        symbols: &Symbols,
+    ) -> (Place, Parties) {
+        self.refresh(parties.iter().map(|party| party.serial).collect());
+        self.tell(now, symbols, |teller| (teller.process.clone(), teller.parties(parties)))
     }
 
     fn look_at_holds(&mut self, now: u64, settings: &Settings, symbols: &Symbols, collector: &mut Collector) {

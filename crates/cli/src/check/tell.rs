@@ -57,6 +57,21 @@ pub(super) fn list(names: &[String]) -> String {
     }
 }
 
+/// The threads of one process in a deadlock.
+pub(super) struct Parties {
+    /// Who waits for what, each in a sentence.
+    pub(super) waits: Vec<String>,
+    pub(super) locks: Vec<Lock>,
+    pub(super) stacks: Vec<Stack>,
+}
+
+/// As many threads are named in a headline.
+pub(super) const NAMED: usize = 6;
+
+pub(super) fn for_each_other(count: usize, named: &str) -> String {
+    format!("{count} threads wait for each other for ever: {named}")
+}
+
 const FOR_EVER: &str = "threads that do so at once wait for each other for ever";
 
 impl Teller<'_> {
@@ -264,14 +279,14 @@ impl Teller<'_> {
         finding
     }
 
-    /// Threads that wait for each other.
-    pub(super) fn deadlock(&self, deadlock: &Deadlock) -> Finding {
+    /// Threads that wait for each other, those of this process among them: what they wait for and hold.
+    pub(super) fn parties(&self, parties: &[Party]) -> Parties {
         let mut locks = Locks::default();
         let mut places: HashMap<u64, LockId> = HashMap::new();
-        for party in &deadlock.parties {
+        for party in parties {
             for (address, hold) in &party.holds {
                 let waits = |other: &Party| other.wait.address == *address || other.relocks == Some(*address);
-                let waited = deadlock.parties.iter().any(waits);
+                let waited = parties.iter().any(waits);
                 if waited && !places.contains_key(address) {
                     places.insert(*address, hold.lock);
                     locks.ids.push(hold.lock);
@@ -298,7 +313,7 @@ impl Teller<'_> {
         };
         let what = |party: &Party| match (party.wait.kind, party.joins) {
             (LockKind::Join, Some(tid)) => {
-                let ended = deadlock.parties.iter().find(|other| other.tid == tid);
+                let ended = parties.iter().find(|other| other.tid == tid);
                 format!(
                     "the end of {}",
                     ended.map_or_else(|| format!("thread {tid}"), |other| who(other).in_words())
@@ -311,7 +326,7 @@ impl Teller<'_> {
             },
         };
         let mut stacks = Vec::new();
-        for party in &deadlock.parties {
+        for party in parties {
             let place = places.get(&party.wait.address).and_then(|&id| locks.place(id));
             let wants = self.how(party.wait.lock, party.wait.mode);
             stacks.push(Stack {
@@ -332,28 +347,29 @@ impl Teller<'_> {
                 });
             }
         }
-        let count = deadlock.parties.len();
-        let waits: Vec<String> = deadlock
-            .parties
+        let waits = parties
             .iter()
-            .take(6)
             .map(|party| format!("{} waits for {}", who(party).in_words(), what(party)))
             .collect();
-        let headline = match &deadlock.parties[..] {
+        Parties { waits, locks: locks.locks, stacks }
+    }
+
+    /// Threads that wait for each other.
+    pub(super) fn deadlock(&self, deadlock: &Deadlock) -> Finding {
+        let Parties { waits, locks, stacks } = self.parties(&deadlock.parties);
+        let count = waits.len();
+        let named = waits.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let headline = match &waits[..] {
             _ if deadlock.everyone => {
                 let all =
                     if count == 1 { "the only thread".to_owned() } else { format!("all {count} threads") };
                 let verb = if count == 1 { "waits" } else { "wait" };
-                format!("{all} of the process {verb}, and nobody is left to wake one: {}", waits.join(", "))
+                format!("{all} of the process {verb}, and nobody is left to wake one: {named}")
             }
-            [one] => format!(
-                "{} waits for {}, which it holds itself: it waits for ever",
-                who(one).in_words(),
-                what(one)
-            ),
-            _ => format!("{count} threads wait for each other for ever: {}", waits.join(", ")),
+            [one] => format!("{one}, which it holds itself: it waits for ever"),
+            _ => for_each_other(count, &named),
         };
-        let mut finding = self.finding(Kind::Deadlock, headline, locks.locks, stacks);
+        let mut finding = self.finding(Kind::Deadlock, headline, locks, stacks);
         if deadlock.everyone {
             finding.notes.push(
                 "a signal handler or another process could still end it; condition variables can have lost a signal \
@@ -391,9 +407,16 @@ impl Teller<'_> {
         let same_thread = misuse.other_thread.is_none_or(|other| other == misuse.thread);
         let is_past = ["took ", "held ", "had "].iter().any(|verb| there.starts_with(verb));
         let there = if same_thread && is_past { format!("and {there}") } else { there };
-        let other = match misuse.other_thread.map(|serial| self.thread(serial)) {
-            // It was one of the parent's, whose threads are not known here.
-            _ if *what == Wrong::ForkHeld => None,
+        let known = misuse.other_thread.map(|serial| self.thread(serial));
+        let there = match &known {
+            Some(Some(_)) if *what == Wrong::ForkHeld => {
+                "of the parent held it at the fork, taken".to_owned()
+            }
+            _ => there,
+        };
+        let other = match known {
+            // It was one of the parent's, whose other threads are not known here.
+            Some(None) if *what == Wrong::ForkHeld => None,
             Some(known) => Some(known.unwrap_or_else(Thread::unknown)),
             None => None,
         };

@@ -7,16 +7,22 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use poundlock_statfile::LockKind;
+
 use crate::launch::BlockedSignals;
 use crate::observe::place::{by_process, monotonic_ns};
 use crate::observe::proc;
 use crate::observe::strangers::Seen as Stranger;
 use crate::observe::symbols::Symbols;
 
+use super::arrays::{self, Place, Waiting};
 use super::collector::Collector;
+use super::deadlock::Party;
 use super::finding::Finding;
+use super::kinds::Kind;
 use super::process::Process;
 use super::report::{NoRoom, Seen};
+use super::tell;
 
 /// Between two rounds, in nanoseconds: at least the first, and so long that rounds take this part of a CPU.
 const PAUSE_NS: (u64, u64) = (2_000_000, 50_000_000);
@@ -63,6 +69,8 @@ pub(super) struct Found {
     pub(super) unmeasured: Vec<u32>,
     /// Those that run on.
     pub(super) running: Vec<u32>,
+    /// Those whose file was cut short while they were followed.
+    pub(super) cut: Vec<u32>,
     /// Why files of processes could not be read, and whose.
     pub(super) unreadable: BTreeMap<String, Vec<u32>>,
     /// Whether the program was ended because of a deadlock.
@@ -138,6 +146,8 @@ struct Watch {
     found: Found,
     search_at: u64,
     search_pause: u64,
+    /// Deadlocks through semaphore arrays.
+    arrays: arrays::Before,
 }
 
 impl Watch {
@@ -153,6 +163,7 @@ impl Watch {
             found: Found::default(),
             search_at: 0,
             search_pause: SEARCH_NS.0,
+            arrays: arrays::Before::default(),
         }
     }
 
@@ -205,6 +216,68 @@ impl Watch {
                 at += 1;
             }
         }
+        self.look_at_arrays(since);
+    }
+
+    /// Looks for threads that wait for each other through semaphore arrays.
+    fn look_at_arrays(&mut self, now: u64) {
+        let mut seen = Vec::new();
+        if self.processes.iter().any(Process::waits_for_arrays) {
+            let waiting: Vec<Waiting<'_>> = self.processes.iter().map(Process::waiting).collect();
+            for cycle in arrays::deadlocks(&waiting, &holders) {
+                let party = |&(process, party): &Place| &waiting[process].parties[party];
+                if cycle.iter().all(|place| self.processes[place.0].stand(party(place))) {
+                    let key = |place: &Place| {
+                        let party = party(place);
+                        (self.processes[place.0].opened, party.record, party.wait.began)
+                    };
+                    let parties: Vec<(usize, Party)> =
+                        cycle.iter().map(|place| (place.0, party(place).clone())).collect();
+                    seen.push((cycle.iter().map(key).collect(), parties));
+                }
+            }
+        }
+        for deadlock in self.arrays.lasting(seen, now) {
+            let finding = self.through_arrays(&deadlock, now);
+            self.collector.deadlock(finding);
+        }
+    }
+
+    /// A deadlock of these threads, each with the place of its process.
+    fn through_arrays(&mut self, deadlock: &[(usize, Party)], now: u64) -> Finding {
+        let mut finding = Finding::new(Kind::Deadlock, now);
+        let mut waits: Vec<String> = Vec::new();
+        let mut processes: Vec<usize> = deadlock.iter().map(|(process, _)| *process).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        for &process in &processes {
+            let parties: Vec<Party> =
+                deadlock.iter().filter(|(of, _)| *of == process).map(|(_, party)| party.clone()).collect();
+            let (place, mut told) = self.processes[process].tell_parties(&parties, now, &self.symbols);
+            let first = finding.locks.len();
+            told.stacks.iter_mut().for_each(|stack| stack.lock = stack.lock.map(|lock| first + lock));
+            finding.locks.append(&mut told.locks);
+            finding.stacks.append(&mut told.stacks);
+            waits.append(&mut told.waits);
+            for party in parties.iter().filter(|party| party.wait.kind == LockKind::Array) {
+                let (id, number) = LockKind::of_array(party.wait.address);
+                let pids: Vec<String> = holders(id, number).iter().map(u32::to_string).collect();
+                let noun = if pids.len() == 1 { "process" } else { "processes" };
+                let note = format!(
+                    "semaphore {number} of array {id} is held by {noun} {}, by SEM_UNDO: none of its threads goes on",
+                    tell::list(&pids)
+                );
+                if !finding.notes.contains(&note) {
+                    finding.notes.push(note);
+                }
+            }
+            if finding.process.pid == 0 {
+                finding.process = place;
+            }
+        }
+        let named = waits.iter().take(tell::NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        finding.headline = tell::for_each_other(waits.len(), &named);
+        finding
     }
 
     /// Whether a process will log nothing more there: it is gone, or another program by now.
@@ -215,6 +288,9 @@ impl Watch {
     }
 
     fn add_sums(&mut self, process: &Process) {
+        if !process.is_whole() {
+            self.found.cut.push(process.outer);
+        }
         let (seen, no_room) = process.sums();
         let sum = &mut self.found.seen;
         sum.processes += seen.processes;
@@ -312,6 +388,13 @@ impl Watch {
         let programs = self.programs.into_values().collect();
         Found { findings, suppressed, further, ended_it, programs, ..self.found }
     }
+}
+
+/// The processes that have taken from a semaphore of an array with `SEM_UNDO`.
+fn holders(id: u32, number: u16) -> Vec<u32> {
+    let mut processes = Vec::new();
+    poundlock_semarray::holders(id.cast_signed(), number.into(), |process, _| processes.push(process));
+    processes
 }
 
 /// The CPU time of this thread.

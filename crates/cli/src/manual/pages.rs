@@ -82,6 +82,7 @@ pub(super) const PAGES: &[Page] = &[
         examples: &[
             ("poundlock stat -- server", "Which locks does it wait for, from which lines, for how long?"),
             ("poundlock run -- server", "And how fast is it on better ones?"),
+            ("poundlock top -- server", "Which does it wait for now? Live, in the terminal"),
             ("poundlock check -- server", "Does it take them in one order, and use them rightly?"),
             ("poundlock stat --compare -- server --requests 100000", "Measure both in turns"),
             ("poundlock who 4711", "It hangs: who waits for what, and who holds it?"),
@@ -152,6 +153,8 @@ pub(super) const PAGES: &[Page] = &[
             "The program runs on its own locks, unless `--lock` names others. What was found survives any end of the \
              program. Children are checked too, each by itself, and a daemon that goes on in the background is \
              followed until it ends.",
+            "Looked at are pthread's and C11's locks, and those of `libpoundlock` and of the crate `poundlock` (with \
+             its feature `stats`) in a program that is linked with them.",
         ],
         examples: &[
             ("poundlock check -- server", "What is wrong with its use of locks?"),
@@ -425,6 +428,79 @@ pub(super) const PAGES: &[Page] = &[
         "poundlock sim measure",
         &[("poundlock sim measure > here.toml", "A file for `sim run --machine here.toml`")],
     ),
+    Page {
+        path: "poundlock top",
+        description: &[
+            "Locks come by the share of the threads' time that was lost for them since the last look, with how many \
+             threads waited on average, how long waits took, and holds that others waited for. Enter shows the \
+             stacks of those who waited and of those who made them wait, `t` threads and what each does now, `?` \
+             all keys.",
+            "A command that it starts, and a process that runs under `stat` or `top`, are known by their own \
+             records, which are exact. Of any other process there are its futex calls: waits that slept, whatever \
+             locks it uses, and who ended them.",
+            "While the screen is up a command has no terminal: what it prints goes to a file, which `o` shows, and \
+             to the terminal when the screen is gone; its standard input is empty if that is a terminal. If it \
+             ends, the last table stays until `q`. Where standard error is no terminal, or with `--plain`, tables \
+             are printed there instead, and the command has all of its streams. Without a command tables go to \
+             standard output.",
+        ],
+        examples: &[
+            ("poundlock top -- server", "Run it, and see where it waits now"),
+            ("poundlock top --pid $(pidof server)", "A process that runs, on any locks"),
+            ("poundlock top", "All that runs under `stat` or `top`"),
+            (
+                "poundlock top --pid 4711 --interval 5 --count 12 | tee log",
+                "A minute of it, as tables of five seconds each",
+            ),
+            ("poundlock top --plain --threads --pid 4711", "Its threads, as text"),
+        ],
+        sections: &[
+            (
+                "OVERHEAD",
+                &[Text(
+                    "Looks become rarer, down to one in ten seconds, where one a second took more than 2 % of a CPU; \
+                     `--interval` says otherwise. Of a process that keeps records it costs nothing to be looked at; \
+                     what keeping them costs is in poundlock-stat(1).",
+                )],
+            ),
+            (
+                "RIGHTS",
+                &[
+                    Text("Your own processes that run under `stat` or `top` need none. Others:"),
+                    Tagged(
+                        "sudo",
+                        "For processes of others, and for futex calls unless the system allows them.",
+                    ),
+                    Tagged(
+                        "Containers",
+                        "From outside, as root: names come from the files of the container.",
+                    ),
+                ],
+            ),
+            (
+                "EXIT STATUS",
+                &[
+                    Text("Of a command its own, also if `q` has left the screen before its end; and:"),
+                    Tagged("0", "Without a command: all went well."),
+                    Tagged("2", "The command line makes no sense."),
+                    Tagged("125", "Poundlock itself failed, in a way that it says in a line."),
+                    Tagged("126", "The program was found, but cannot be run, or not with our library."),
+                    Tagged("127", "The program was not found."),
+                    Tagged("128 + n", "Signal n ended the program."),
+                ],
+            ),
+            (
+                "ENVIRONMENT",
+                &[
+                    PRELOAD_LIB,
+                    Tagged("NO_COLOR", "No colours, whatever its value."),
+                    Tagged("TERM", "If it is empty or `dumb` tables are printed."),
+                    Tagged("TMPDIR", "Where a command's output is kept while the screen is up."),
+                ],
+            ),
+        ],
+        see: &["poundlock-stat(1)", "poundlock-who(1)", "top(1)"],
+    },
     Page {
         path: "poundlock who",
         description: &[

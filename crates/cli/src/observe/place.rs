@@ -10,7 +10,7 @@ use poundlock_statfile::writer::Options;
 
 use crate::library;
 use crate::message::{Failure, say, status};
-use crate::observe::proc::Stat;
+use crate::observe::proc::{Stat, tasks};
 use crate::program::reason;
 
 /// With a limit on file sizes that leaves no room for the figures the program would run for nothing. A
@@ -123,7 +123,15 @@ pub(crate) fn pid_of(path: &Path) -> Option<u32> {
 /// Whether a process was started with our library and this directory, or has one of its files mapped: servers
 /// write their titles over their environments.
 fn leaves_figures(pid: u32, dir: &Path) -> bool {
-    let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { return false };
+    let process = format!("/proc/{pid}");
+    let shown = |of: String| {
+        let environment = std::fs::read(format!("{of}/environ")).ok()?;
+        (!environment.is_empty()).then_some((of, environment))
+    };
+    // A first thread that has ended has no memory any more; the others show theirs.
+    let others = || tasks(pid)?.into_iter().find_map(|tid| shown(format!("{process}/task/{tid}")));
+    let (shown, environment) =
+        shown(process.clone()).or_else(others).unwrap_or_else(|| (process.clone(), Vec::new()));
     let mut entries = environment.split(|&byte| byte == 0);
     let asked = [library::STAT_VARIABLE, library::STATS_VARIABLE]
         .map(|name| [name.as_bytes(), b"=", dir.as_os_str().as_bytes()].concat());
@@ -131,8 +139,11 @@ fn leaves_figures(pid: u32, dir: &Path) -> bool {
     if entries.any(|entry| asked.iter().any(|asked| entry == asked)) {
         return has(b"LD_PRELOAD=");
     }
-    let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { return false };
-    maps.contains(&*dir.to_string_lossy())
+    let Ok(maps) = std::fs::read_to_string(format!("{shown}/maps")) else { return false };
+    // Who only looks at a file, as `top` does, has it mapped as well.
+    let dir = dir.to_string_lossy();
+    maps.lines()
+        .any(|line| line.contains(&*dir) && line.split(' ').nth(1).is_some_and(|mode| mode.contains('w')))
 }
 
 /// What a process is called: a program may be a link to one of another name.

@@ -121,7 +121,7 @@ impl Task {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) name: String,
-    pub(crate) state: char,
+    state: char,
     pub(crate) parent: u32,
     /// The first thread has ended, or is about to and has left its memory.
     exits: bool,

@@ -7,7 +7,9 @@
 use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -16,7 +18,7 @@ use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, S
 use poundlock_statfile::{LockKind, Module, Snapshot};
 
 use super::variables::{Declared, Variables};
-use super::words::short;
+use super::words::{short, sleeps_in_go};
 use crate::elf_file::{self, Elf};
 
 /// Where distributions put debug information that they ship apart from the program.
@@ -35,12 +37,18 @@ impl Symbols {
 
     /// The addresses of one process.
     pub(crate) fn space<'a>(&'a self, snapshot: &'a Snapshot) -> Space<'a> {
+        self.space_of(Cow::Borrowed(snapshot))
+    }
+
+    /// As [`Symbols::space`], with the snapshot in it or not.
+    pub(crate) fn space_of<'a>(&'a self, snapshot: Cow<'a, Snapshot>) -> Space<'a> {
         Space {
             symbols: self,
             snapshot,
             calls: RefCell::default(),
             images: OnceCell::new(),
             known_variables: RefCell::default(),
+            made: OnceCell::new(),
         }
     }
 
@@ -108,11 +116,50 @@ pub(crate) struct Variable {
 /// The address space of one process.
 pub(crate) struct Space<'a> {
     symbols: &'a Symbols,
-    snapshot: &'a Snapshot,
+    snapshot: Cow<'a, Snapshot>,
     calls: RefCell<HashMap<u64, Rc<[Frame]>>>,
     images: OnceCell<Vec<Image>>,
     /// By image, variable and offset in an element.
     known_variables: RefCell<HashMap<(u64, u64, u64), Rc<Variable>>>,
+    /// Functions that the process has made itself.
+    made: OnceCell<Made>,
+}
+
+/// Functions that a process has made while it ran, with their names: Java's and others' machines write them for
+/// perf, into `/tmp/perf-PID.map`.
+struct Made(Vec<Symbol>);
+
+impl Made {
+    fn of(pid: u32) -> Made {
+        let inner = super::proc::inner_pid(pid).unwrap_or(pid);
+        let places = [format!("/proc/{pid}/root/tmp/perf-{inner}.map"), format!("/tmp/perf-{pid}.map")];
+        // Anybody may put a file there.
+        let is_theirs = |path: &String| {
+            let owner = std::fs::symlink_metadata(path).ok().filter(|of| of.is_file()).map(|of| of.uid());
+            let process = std::fs::metadata(format!("/proc/{pid}")).ok().map(|of| of.uid());
+            // SAFETY: takes no arguments.
+            owner.is_some() && [process, Some(0), Some(unsafe { libc::geteuid() })].contains(&owner)
+        };
+        let text = places.iter().find(|path| is_theirs(path)).and_then(|path| std::fs::read(path).ok());
+        Made::parse(&String::from_utf8_lossy(&text.unwrap_or_default()))
+    }
+
+    fn parse(text: &str) -> Made {
+        let line = |line: &str| {
+            let (address, rest) = line.split_once(' ')?;
+            let (size, name) = rest.split_once(' ')?;
+            let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+            Some(Symbol { address: number(address)?, size: number(size)?, raw: name.into() })
+        };
+        let mut all: Vec<Symbol> = text.lines().filter_map(line).collect();
+        // Of functions that were made at one place after each other the last one is there.
+        all.sort_by_key(|symbol| symbol.address);
+        Made(all)
+    }
+
+    fn function(&self, address: u64) -> Option<&str> {
+        containing(&self.0, address).map(|symbol| &*symbol.raw)
+    }
 }
 
 /// An ELF file loaded at a place: its addresses plus `bias` are the process's.
@@ -147,7 +194,11 @@ impl Space<'_> {
             is_plumbing: false,
         };
         let Some(module) = self.snapshot.module_at(address) else {
-            return vec![frame(format!("{return_address:#x}"), "", false)];
+            let made = self.made.get_or_init(|| Made::of(self.snapshot.pid));
+            let Some(name) = made.function(address) else {
+                return vec![frame(format!("{return_address:#x}"), "", false)];
+            };
+            return vec![Frame { function: name.to_owned(), ..frame(name.to_owned(), "", true) }];
         };
         let name = file_name(&module.path);
         let in_program = self.is_program(module);
@@ -165,6 +216,9 @@ impl Space<'_> {
             .map(|function| {
                 let is_plumbing = is_libc
                     || function.name == "_start"
+                    || is_of_our_crate(&function.name)
+                    || function.file.as_deref().is_some_and(is_source_of_our_crate)
+                    || sleeps_in_go(&function.name)
                     || function.file.as_deref().is_some_and(is_of_the_system);
                 let shown = function.file.as_ref().map(|file| self.symbols.line(file, function.line));
                 let has_line = shown.is_some();
@@ -179,15 +233,26 @@ impl Space<'_> {
             let symbol = file.symbol(vaddr);
             let text = match symbol {
                 Some(symbol) => {
-                    format!("{}+{:#x} (in {name})", short(&symbol.name), vaddr + 1 - symbol.address)
+                    format!("{}+{:#x} (in {name})", short(&symbol.name()), vaddr + 1 - symbol.address)
                 }
                 None => format!("{name}+{:#x}", vaddr + 1),
             };
-            let function = symbol.map(|symbol| symbol.name.clone()).unwrap_or_default();
-            let is_plumbing = is_libc || function == "_start";
+            let function = symbol.map(Symbol::name).unwrap_or_default();
+            let is_plumbing = is_libc || function == "_start" || is_of_our_crate(&function);
             frames.push(Frame { function, is_plumbing, ..frame(text, &name, in_program) });
         }
         frames
+    }
+
+    /// The function that a return address goes back to by the table of symbols, which costs less than debug
+    /// information, and the file that it is in; each is empty if unknown.
+    pub(crate) fn symbol(&self, return_address: u64) -> (String, String) {
+        let address = return_address.wrapping_sub(1);
+        let Some(module) = self.snapshot.module_at(address) else { return Default::default() };
+        let offset = address - module.start + module.offset;
+        let file = self.symbols.file(&module.path);
+        let name = file.and_then(|file| file.symbol(file.code_at(offset)?).map(Symbol::name));
+        (name.unwrap_or_default(), file_name(&module.path))
     }
 
     fn is_program(&self, module: &Module) -> bool {
@@ -209,7 +274,7 @@ impl Space<'_> {
         let member =
             member.unwrap_or_else(|| if offset == 0 { String::new() } else { format!("+{offset:#x}") });
         let declared_at = declared.map(|declared| self.symbols.line(&declared.file, Some(declared.line)));
-        Some(Variable { name: format!("{}{member} (in {in_file})", symbol.name), declared_at })
+        Some(Variable { name: format!("{}{member} (in {in_file})", symbol.name()), declared_at })
     }
 
     /// The variable as [`Space::variable`] names it, but that all elements of an array are one:
@@ -336,9 +401,42 @@ pub(crate) fn is_libc(name: &str) -> bool {
     name.starts_with("libc.so") || name.starts_with("libc-2.") || name.starts_with("libpthread")
 }
 
+/// What of the crate `poundlock` is compiled into a program that takes its locks.
+const MODULES: [&str; 6] = ["condvar", "mutex", "raw", "reentrant", "rwlock", "spin"];
+
+/// Whether a function is one of the crate `poundlock`, by which a lock is acquired, or of `lock_api`, whose types are
+/// around ours.
+fn is_of_our_crate(function: &str) -> bool {
+    let path = function.trim_start_matches(['<', '&']);
+    path.starts_with("lock_api::")
+        || path.strip_prefix("poundlock::").is_some_and(|rest| {
+            rest.starts_with("stats::Slot")
+                || MODULES
+                    .iter()
+                    .any(|module| rest.strip_prefix(module).is_some_and(|rest| rest.starts_with("::")))
+        })
+}
+
+/// The same by its source: debug information that has no more than lines has no paths of functions.
+fn is_source_of_our_crate(file: &str) -> bool {
+    let is_version = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+    let is = |part: &str, name: &str| {
+        part.strip_prefix(name)
+            .is_some_and(|rest| rest.is_empty() || rest.strip_prefix('-').is_some_and(is_version))
+    };
+    let mut parts = file.rsplit('/');
+    let module = parts.next().and_then(|name| name.strip_suffix(".rs"));
+    let (Some(module), Some("src"), Some(package)) = (module, parts.next(), parts.next()) else {
+        return false;
+    };
+    is(package, "lock_api") || (is(package, "poundlock") && (module == "stats" || MODULES.contains(&module)))
+}
+
 /// Whether a source file belongs to the compiler or to the system rather than to the program.
 fn is_of_the_system(path: &str) -> bool {
+    // Crates of locks are the inside of those, as a language's library is.
     ["/usr/include/", "/usr/lib/gcc/", "/usr/lib/llvm", "/rustc/"].iter().any(|dir| path.starts_with(dir))
+        || ["/lock_api-", "/parking_lot-", "/parking_lot_core-"].iter().any(|dir| path.contains(dir))
 }
 
 /// A part of the file that is loaded.
@@ -377,7 +475,14 @@ struct Function {
 struct Symbol {
     address: u64,
     size: u64,
-    name: String,
+    /// The name as the file has it.
+    raw: Box<str>,
+}
+
+impl Symbol {
+    fn name(&self) -> String {
+        readable(&self.raw)
+    }
 }
 
 /// One ELF file, with its debug information, which may be in another.
@@ -469,7 +574,7 @@ impl ElfFile {
                 None => (None, None),
             };
             // Debug information of lines only (-g1) does not name every function; the symbol table does.
-            let name = name.or_else(|| self.symbol(vaddr).map(|symbol| symbol.name.clone()));
+            let name = name.or_else(|| self.symbol(vaddr).map(Symbol::name));
             match name {
                 Some(name) => functions.push(Function { name, file, line }),
                 None if file.is_some() => functions.push(Function { name: "??".to_string(), file, line }),
@@ -498,9 +603,10 @@ impl ElfFile {
             for table in &mut tables {
                 // Of several names for one address the longest extent wins, and then the one without
                 // underscores.
+                let reserved = |name: &str| name.starts_with('_') && !is_mangled(name);
                 table.sort_by(|a, b| {
-                    let rank = |s: &Symbol| (s.address, std::cmp::Reverse(s.size), s.name.starts_with('_'));
-                    rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name))
+                    let rank = |s: &Symbol| (s.address, std::cmp::Reverse(s.size), reserved(&s.raw));
+                    rank(a).cmp(&rank(b)).then_with(|| a.raw.cmp(&b.raw))
                 });
                 table.dedup_by_key(|symbol| symbol.address);
             }
@@ -537,8 +643,10 @@ fn containing(table: &[Symbol], vaddr: u64) -> Option<&Symbol> {
 }
 
 fn read_symbols(path: &Path, tables: &mut [Vec<Symbol>; 2]) -> Option<()> {
-    let data = elf_file::open(path)?;
-    let file = elf_file::parse(&data)?;
+    // SAFETY: only read, and as bytes. Should somebody shorten the file meanwhile, we end by a signal, as the
+    // program that has it mapped does.
+    let data = unsafe { memmap2::Mmap::map(&File::open(path).ok()?) }.ok()?;
+    let file = elf_file::parse(&*data)?;
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
         let table = match symbol.kind() {
             SymbolKind::Text => &mut tables[0],
@@ -549,7 +657,7 @@ fn read_symbols(path: &Path, tables: &mut [Vec<Symbol>; 2]) -> Option<()> {
             continue;
         }
         let Ok(name) = symbol.name() else { continue };
-        table.push(Symbol { address: symbol.address(), size: symbol.size(), name: readable(name) });
+        table.push(Symbol { address: symbol.address(), size: symbol.size(), raw: name.into() });
     }
     Some(())
 }
@@ -557,11 +665,15 @@ fn read_symbols(path: &Path, tables: &mut [Vec<Symbol>; 2]) -> Option<()> {
 /// The name as it stands in the source. Only what is mangled is demangled: a plain `w` or `m` is a C name,
 /// though it is also how C++ abbreviates a built-in type.
 fn readable(name: &str) -> String {
-    if name.starts_with("_Z") || name.starts_with("_R") {
+    if is_mangled(name) {
         addr2line::demangle_auto(Cow::Borrowed(name), None).into_owned()
     } else {
         name.to_string()
     }
+}
+
+fn is_mangled(name: &str) -> bool {
+    name.starts_with("_Z") || name.starts_with("_R")
 }
 
 fn has_section(file: &Elf<'_>, name: &str) -> bool {
@@ -593,6 +705,36 @@ mod tests {
     use poundlock_statfile::{Module, Snapshot};
 
     use super::{Segment, Space, Symbol, Symbols, containing, readable};
+
+    #[test]
+    fn our_crate_is_known_by_its_functions() {
+        for function in [
+            "poundlock::stats::Slot::acquire",
+            "<poundlock::mutex::RawMutex as lock_api::mutex::RawMutex>::lock",
+            "lock_api::mutex::Mutex<R,T>::lock",
+            "poundlock::condvar::Condvar::wait",
+        ] {
+            assert!(super::is_of_our_crate(function), "{function}");
+        }
+        for function in ["poundlock::stats::waits_for_it", "poundlock::main", "mutex::lock", "order::enter"] {
+            assert!(!super::is_of_our_crate(function), "{function}");
+        }
+        for file in [
+            "/r/lock_api-0.4.14/src/mutex.rs",
+            "/w/crates/poundlock/src/stats.rs",
+            "/r/poundlock-0.1.0/src/raw.rs",
+        ] {
+            assert!(super::is_source_of_our_crate(file), "{file}");
+        }
+        for file in [
+            "/w/poundlock/src/main.rs",
+            "/w/poundlock/tests/stats.rs",
+            "/w/poundlock-cache/src/mutex.rs",
+            "raw.rs",
+        ] {
+            assert!(!super::is_source_of_our_crate(file), "{file}");
+        }
+    }
 
     #[test]
     fn methods_are_known_by_their_classes() {
@@ -695,13 +837,20 @@ mod tests {
     }
 
     fn symbol(address: u64, size: u64, name: &str) -> Symbol {
-        Symbol { address, size, name: name.to_string() }
+        Symbol { address, size, raw: name.into() }
+    }
+
+    #[test]
+    fn functions_that_a_process_has_made_are_named_as_it_says() {
+        let made = super::Made::parse("7f10 20 int App.work(int)\n0x7f00 8 Interpreter\nnothing\n");
+        assert_eq!(made.function(0x7f2f), Some("int App.work(int)"));
+        assert_eq!((made.function(0x7f07), made.function(0x7f08)), (Some("Interpreter"), None));
     }
 
     #[test]
     fn symbols_cover_their_extent_and_no_more() {
         let table = [symbol(0x100, 0x40, "outer"), symbol(0x110, 0, "label"), symbol(0x200, 8, "next")];
-        let name = |vaddr| containing(&table, vaddr).map(|symbol| symbol.name.as_str());
+        let name = |vaddr| containing(&table, vaddr).map(|symbol| &*symbol.raw);
         assert_eq!(name(0xff), None);
         assert_eq!(name(0x100), Some("outer"));
         assert_eq!(name(0x110), Some("label"));

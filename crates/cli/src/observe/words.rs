@@ -18,6 +18,25 @@ const ACQUIRING: [&str; 11] = [
     "down",
 ];
 
+/// Whether a function is one of Go's runtime that sleeps for its callers.
+pub(crate) fn sleeps_in_go(function: &str) -> bool {
+    const NAMES: [&str; 12] = [
+        "futex",
+        "futex.abi0",
+        "futexsleep",
+        "notesleep",
+        "notetsleep_internal",
+        "notetsleep",
+        "notetsleepg",
+        "mPark",
+        "lock2",
+        "lockWithRank",
+        "lock",
+        "mutexSleep",
+    ];
+    function.strip_prefix("runtime.").is_some_and(|name| NAMES.contains(&name))
+}
+
 /// Whether a function makes locks of a kind for others, going by its name.
 pub(crate) fn makes_locks(function: &str) -> bool {
     wraps(function, &MAKING)

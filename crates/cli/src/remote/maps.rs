@@ -104,7 +104,7 @@ impl Files {
     }
 
     /// The path by which we find the file of a mapping.
-    fn find(&mut self, mapping: &Mapping) -> String {
+    pub(crate) fn find(&mut self, mapping: &Mapping) -> String {
         const GONE: &str = " (deleted)";
         if let Some(name) = mapping.path.strip_suffix(GONE) {
             return self.link(mapping, name).unwrap_or_else(|| mapping.path.clone());

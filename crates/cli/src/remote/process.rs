@@ -140,11 +140,29 @@ fn no_such(pid: u32) -> Failure {
     failure(format_args!("there is no process {pid}: `ps` and `pgrep` tell which there are"))
 }
 
-/// Checks what can be known of a process before it is touched.
+/// Checks what can be known of a process before it is stopped.
 ///
 /// # Errors
 /// In one line, what is wrong, and how to have it right.
 pub(crate) fn check(pid: u32) -> Result<(), Failure> {
+    check_id(pid)?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| no_such(pid))?;
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).map(str::trim);
+    if let Some(tracer) = tracer.filter(|tracer| *tracer != "0") {
+        let name = std::fs::read_to_string(format!("/proc/{tracer}/comm")).unwrap_or_default();
+        return Err(failure(format_args!(
+            "process {pid} is traced by process {tracer} ({}), and there can be one tracer only: end that first",
+            name.trim_end()
+        )));
+    }
+    Ok(())
+}
+
+/// Checks that there is such a process, and that it is one that can be watched.
+///
+/// # Errors
+/// In one line, what is wrong, and how to have it right.
+pub(crate) fn check_id(pid: u32) -> Result<(), Failure> {
     // SAFETY: takes a number.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return Err(failure(
@@ -167,13 +185,6 @@ pub(crate) fn check(pid: u32) -> Result<(), Failure> {
     }
     if pid == std::process::id() {
         return Err(failure("this is the command itself: name another process"));
-    }
-    if let Some(tracer) = field("TracerPid:").filter(|tracer| *tracer != "0") {
-        let name = std::fs::read_to_string(format!("/proc/{tracer}/comm")).unwrap_or_default();
-        return Err(failure(format_args!(
-            "process {pid} is traced by process {tracer} ({}), and there can be one tracer only: end that first",
-            name.trim_end()
-        )));
     }
     let kernel = field("Kthread:").is_some_and(|is| is == "1") || field("VmSize:").is_none();
     if kernel

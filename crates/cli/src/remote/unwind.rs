@@ -89,15 +89,14 @@ pub(crate) struct Frame {
 }
 
 /// What unwinds the stacks of a process.
-pub(crate) struct Unwinder<'m> {
-    maps: &'m Maps,
+pub(crate) struct Unwinder {
     inner: native::Unwinder<Vec<u8>>,
     cache: native::Cache,
 }
 
-impl<'m> Unwinder<'m> {
+impl Unwinder {
     /// Of a process with these files.
-    pub(crate) fn new(snapshot: &Snapshot, maps: &'m Maps) -> Self {
+    pub(crate) fn new(snapshot: &Snapshot, maps: &Maps) -> Self {
         let mut inner = native::Unwinder::new();
         let mut files: HashMap<&str, Option<ElfFile>> = HashMap::new();
         for module in &snapshot.modules {
@@ -115,11 +114,11 @@ impl<'m> Unwinder<'m> {
                 file.sections.clone(),
             ));
         }
-        Unwinder { maps, inner, cache: native::Cache::new() }
+        Unwinder { inner, cache: native::Cache::new() }
     }
 
     /// The stack of a thread, innermost first. Empty if nothing is known of it.
-    pub(crate) fn stack(&mut self, thread: &Thread, memory: &impl Memory) -> Vec<Frame> {
+    pub(crate) fn stack(&mut self, thread: &Thread, maps: &Maps, memory: &impl Memory) -> Vec<Frame> {
         let (pc, sp, fp, lr) = match (&thread.registers, &thread.doing) {
             (Some(registers), _) => (registers.pc, registers.sp, registers.fp, registers.lr),
             (None, super::call::Doing::Call { sp, pc, .. } | super::call::Doing::Outside { sp, pc }) => {
@@ -138,18 +137,15 @@ impl<'m> Unwinder<'m> {
             let sp = registers.sp();
             let (at, guessed) = match next {
                 // A leaf function need not have touched the stack.
-                Ok(Some(at))
-                    if (sp > before || frames.len() == 1) && self.maps.is_code(at.wrapping_sub(1)) =>
-                {
+                Ok(Some(at)) if (sp > before || frames.len() == 1) && maps.is_code(at.wrapping_sub(1)) => {
                     (at, false)
                 }
                 // The outermost function, if it was one that can be.
                 Ok(None) if frames.len() > 1 => break,
                 _ if searches < SEARCHES && frames.len() < 12 => {
                     searches += 1;
-                    let Some((at, place)) = self.search(address.address(), before, thread, memory) else {
-                        break;
-                    };
+                    let found = search(maps, address.address(), before, thread, memory);
+                    let Some((at, place)) = found else { break };
                     let fp = native::fp(&registers);
                     let fp = if fp > place { fp } else { 0 };
                     registers = native::registers(at, place + 8, fp, at, self.inner.max_known_code_address());
@@ -166,31 +162,25 @@ impl<'m> Unwinder<'m> {
         }
         frames
     }
+}
 
-    /// The next word that looks like a return address of the function at `pc`, and where it is.
-    fn search(&self, pc: u64, from: u64, thread: &Thread, memory: &impl Memory) -> Option<(u64, u64)> {
-        (0..SEARCHED).map(|n| (from & !7) + n * 8).find_map(|place| {
-            let at = thread.stack.long(place)?;
-            if !self.maps.is_code(at.wrapping_sub(1)) {
-                return None;
-            }
-            let mut before = [0; 7];
-            let len = memory.read(at.wrapping_sub(7), &mut before);
-            let after = if len == 7 { native::after_call(&before, at) } else { None };
-            match after? {
-                // Within a file calls go to their function.
-                Call::To(target) if self.same_file(at, pc) => {
-                    (pc.abs_diff(target) < NEAR).then_some((at, place))
-                }
-                _ => Some((at, place)),
-            }
-        })
-    }
-
-    fn same_file(&self, one: u64, other: u64) -> bool {
-        let path = |at: u64| self.maps.at(at.wrapping_sub(1)).map(|mapping| &mapping.path);
-        path(one) == path(other)
-    }
+/// The next word that looks like a return address of the function at `pc`, and where it is.
+fn search(maps: &Maps, pc: u64, from: u64, thread: &Thread, memory: &impl Memory) -> Option<(u64, u64)> {
+    let path = |at: u64| maps.at(at.wrapping_sub(1)).map(|mapping| &mapping.path);
+    (0..SEARCHED).map(|n| (from & !7) + n * 8).find_map(|place| {
+        let at = thread.stack.long(place)?;
+        if !maps.is_code(at.wrapping_sub(1)) {
+            return None;
+        }
+        let mut before = [0; 7];
+        let len = memory.read(at.wrapping_sub(7), &mut before);
+        let after = if len == 7 { native::after_call(&before, at) } else { None };
+        match after? {
+            // Within a file calls go to their function.
+            Call::To(target) if path(at) == path(pc) => (pc.abs_diff(target) < NEAR).then_some((at, place)),
+            _ => Some((at, place)),
+        }
+    })
 }
 
 /// A call.

@@ -18,54 +18,54 @@ const MOST_ADDRESSES: usize = 10_000;
 
 /// The figures of one lock, or of many.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Figures {
+pub(crate) struct Figures {
     /// How many locks.
-    pub(super) locks: u64,
+    pub(crate) locks: u64,
     /// How many of them somebody waited for.
-    pub(super) waited_locks: u64,
+    pub(crate) waited_locks: u64,
     /// How long threads waited for that one of them for which they waited longest.
-    pub(super) top_wait_ns: u64,
-    pub(super) acquisitions: u64,
-    pub(super) contended: u64,
-    pub(super) timeouts: u64,
-    pub(super) wait_ns: u64,
-    pub(super) wait_max_ns: u64,
+    pub(crate) top_wait_ns: u64,
+    pub(crate) acquisitions: u64,
+    pub(crate) contended: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) wait_ns: u64,
+    pub(crate) wait_max_ns: u64,
     /// By power of two of nanoseconds.
-    pub(super) wait_buckets: Vec<u64>,
-    pub(super) hold_ns: u64,
-    pub(super) hold_max_ns: u64,
+    pub(crate) wait_buckets: Vec<u64>,
+    pub(crate) hold_ns: u64,
+    pub(crate) hold_max_ns: u64,
     /// The variance of `hold_ns`, which is an estimate.
-    pub(super) hold_variance: f64,
-    pub(super) waited_holds: u64,
-    pub(super) waited_hold_ns: u64,
-    pub(super) waited_hold_buckets: Vec<u64>,
-    pub(super) handover_ns: u64,
-    pub(super) signals: u64,
-    pub(super) broadcasts: u64,
-    pub(super) signals_with_mutex: u64,
-    pub(super) in_vain: u64,
-    pub(super) sites: HashMap<StackId, SiteFigures>,
+    pub(crate) hold_variance: f64,
+    pub(crate) waited_holds: u64,
+    pub(crate) waited_hold_ns: u64,
+    pub(crate) waited_hold_buckets: Vec<u64>,
+    pub(crate) handover_ns: u64,
+    pub(crate) signals: u64,
+    pub(crate) broadcasts: u64,
+    pub(crate) signals_with_mutex: u64,
+    pub(crate) in_vain: u64,
+    pub(crate) sites: HashMap<StackId, SiteFigures>,
     /// By the line that acquired it and the stack that released it.
-    pub(super) holders: HashMap<(StackId, StackId), HolderFigures>,
+    pub(crate) holders: HashMap<(StackId, StackId), HolderFigures>,
 }
 
 /// Waits at one place.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SiteFigures {
-    pub(super) contended: u64,
-    pub(super) wait_ns: u64,
-    pub(super) wait_max_ns: u64,
-    pub(super) timeouts: u64,
-    pub(super) in_vain: u64,
+pub(crate) struct SiteFigures {
+    pub(crate) contended: u64,
+    pub(crate) wait_ns: u64,
+    pub(crate) wait_max_ns: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) in_vain: u64,
 }
 
 /// Holds from one place for which others waited.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct HolderFigures {
-    pub(super) holds: u64,
-    pub(super) hold_ns: u64,
-    pub(super) hold_max_ns: u64,
-    pub(super) caused_ns: u64,
+pub(crate) struct HolderFigures {
+    pub(crate) holds: u64,
+    pub(crate) hold_ns: u64,
+    pub(crate) hold_max_ns: u64,
+    pub(crate) caused_ns: u64,
 }
 
 /// Applies a function to each sum in two sets of figures.
@@ -81,12 +81,12 @@ macro_rules! each_sum {
 
 impl Figures {
     /// Where threads waited longest.
-    pub(super) fn longest_site(&self) -> Option<(StackId, &SiteFigures)> {
+    pub(crate) fn longest_site(&self) -> Option<(StackId, &SiteFigures)> {
         self.sites.iter().max_by_key(|(_, site)| site.wait_ns).map(|(&stack, site)| (stack, site))
     }
 
     /// Of one lock, with names for its places.
-    pub(super) fn of(lock: &LockStats, names: &mut Names, space: &Space, known: &mut Known) -> Figures {
+    pub(crate) fn of(lock: &LockStats, names: &mut Names, space: &Space, known: &mut Known) -> Figures {
         let mut figures = Figures::default();
         figures.add_lock(lock, names, space, known);
         figures
@@ -142,7 +142,7 @@ impl Figures {
         }
     }
 
-    pub(super) fn add(&mut self, other: &Figures) {
+    pub(crate) fn add(&mut self, other: &Figures) {
         each_sum!(self, other, u64::saturating_add);
         self.top_wait_ns = self.top_wait_ns.max(other.top_wait_ns);
         self.wait_max_ns = self.wait_max_ns.max(other.wait_max_ns);
@@ -204,7 +204,7 @@ impl Figures {
 }
 
 impl SiteFigures {
-    pub(super) fn add(&mut self, other: &SiteFigures) {
+    pub(crate) fn add(&mut self, other: &SiteFigures) {
         self.contended = self.contended.saturating_add(other.contended);
         self.wait_ns = self.wait_ns.saturating_add(other.wait_ns);
         self.wait_max_ns = self.wait_max_ns.max(other.wait_max_ns);
@@ -214,7 +214,7 @@ impl SiteFigures {
 }
 
 impl HolderFigures {
-    pub(super) fn add(&mut self, other: &HolderFigures) {
+    pub(crate) fn add(&mut self, other: &HolderFigures) {
         self.holds = self.holds.saturating_add(other.holds);
         self.hold_ns = self.hold_ns.saturating_add(other.hold_ns);
         self.hold_max_ns = self.hold_max_ns.max(other.hold_max_ns);
@@ -246,7 +246,7 @@ enum Origin {
 
 /// What locks of one process have in common if they are of one origin.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Sort {
+pub(crate) enum Sort {
     /// The variable, where the process's [`Space`] has it.
     Variable(LockKind, *const Variable),
     /// The stack that initialised it.
@@ -271,26 +271,26 @@ struct Group {
 }
 
 /// The locks of one sort.
-pub(super) struct Class {
+pub(crate) struct Class {
     /// What people call it.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// More about where it comes from; may be empty.
-    pub(super) at: String,
+    pub(crate) at: String,
     /// What the name is the name of.
-    pub(super) origin: &'static str,
-    pub(super) kind: LockKind,
+    pub(crate) origin: &'static str,
+    pub(crate) kind: LockKind,
     /// A stack that initialised one of them.
-    pub(super) made: StackId,
+    pub(crate) made: StackId,
     /// The processes that used them.
-    pub(super) processes: BTreeSet<u32>,
+    pub(crate) processes: BTreeSet<u32>,
     /// Those that somebody waited for: process and address.
-    pub(super) addresses: HashSet<(u32, u64)>,
-    pub(super) figures: Figures,
+    pub(crate) addresses: HashSet<(u32, u64)>,
+    pub(crate) figures: Figures,
 }
 
 /// Puts locks into classes.
-pub(super) struct Grouping {
-    pub(super) names: Names,
+pub(crate) struct Grouping {
+    pub(crate) names: Names,
     groups: Vec<Group>,
     places: HashMap<(LockKind, Origin), usize>,
     before: Vec<Group>,
@@ -299,7 +299,7 @@ pub(super) struct Grouping {
 }
 
 impl Grouping {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Grouping {
             names: Names::new(),
             groups: Vec::new(),
@@ -312,6 +312,12 @@ impl Grouping {
     /// Adds a lock of a process.
     pub(super) fn add(&mut self, pid: u32, lock: &LockStats, space: &Space, known: &mut Known) {
         let place = self.place(pid, lock, space, known);
+        self.count(place, pid, lock);
+        self.groups[place].figures.add_lock(lock, &mut self.names, space, known);
+    }
+
+    /// Adds a lock to the group at a [`Grouping::place`], without its figures.
+    pub(crate) fn count(&mut self, place: usize, pid: u32, lock: &LockStats) {
         let group = &mut self.groups[place];
         if group.only != Some((pid, lock.address)) {
             group.only = None;
@@ -321,11 +327,20 @@ impl Grouping {
         if lock.contended > 0 && group.addresses.len() < MOST_ADDRESSES {
             group.addresses.insert((pid, lock.address));
         }
-        group.figures.add_lock(lock, &mut self.names, space, known);
+    }
+
+    /// What the locks of a group are.
+    pub(crate) fn kind(&self, place: usize) -> LockKind {
+        self.groups[place].kind
+    }
+
+    /// The figures of a group.
+    pub(crate) fn figures(&mut self, place: usize) -> &mut Figures {
+        &mut self.groups[place].figures
     }
 
     /// The group of a lock. Whoever knows it of one of a sort need not look at names for the others.
-    fn place(&mut self, pid: u32, lock: &LockStats, space: &Space, known: &mut Known) -> usize {
+    pub(crate) fn place(&mut self, pid: u32, lock: &LockStats, space: &Space, known: &mut Known) -> usize {
         let sort = self.sort(lock, space, known);
         if let Some(&place) = known.places.get(&sort) {
             return place;
@@ -410,29 +425,51 @@ impl Grouping {
     }
 
     /// The classes, most waiting first.
-    pub(super) fn finish(self) -> (Names, Vec<Class>) {
-        let Grouping { names, mut groups, places, before, .. } = self;
-        for group in before {
-            if let Some(&place) = places.get(&(group.kind, group.origin)) {
-                groups[place].figures.take_away(&group.figures);
+    pub(super) fn finish(mut self) -> (Names, Vec<Class>) {
+        for group in std::mem::take(&mut self.before) {
+            if let Some(&place) = self.places.get(&(group.kind, group.origin)) {
+                self.groups[place].figures.take_away(&group.figures);
             }
         }
-        groups.retain(|group| !group.figures.is_empty());
+        self.groups.retain(|group| !group.figures.is_empty());
+        let mut classes = Vec::new();
+        for sort in self.sorts() {
+            let mut class = sort.class;
+            for place in sort.groups {
+                let group = &mut self.groups[place];
+                class.addresses.extend(std::mem::take(&mut group.addresses));
+                class.figures.add(&std::mem::take(&mut group.figures));
+            }
+            classes.push(class);
+        }
+        classes.sort_by(|a, b| {
+            let rank = |class: &Class| {
+                let figures = &class.figures;
+                std::cmp::Reverse((figures.wait_ns, figures.contended, figures.acquisitions, figures.hold_ns))
+            };
+            rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name))
+        });
+        (self.names, classes)
+    }
+
+    /// What there are, by names, and which groups each is.
+    pub(crate) fn sorts(&self) -> Vec<Sorted> {
+        let (names, groups) = (&self.names, &self.groups);
         let made = groups.iter().filter_map(|group| match group.origin {
             Origin::Made(stack) => Some(stack),
             _ => None,
         });
-        let cuts = Cuts::new(&names, made.collect());
-        let lines = Lines::new(&names, &groups);
-        let mut merged: BTreeMap<(u8, String, String), Class> = BTreeMap::new();
-        for (index, group) in groups.into_iter().enumerate() {
+        let cuts = Cuts::new(names, made.collect());
+        let lines = Lines::new(names, groups);
+        let mut merged: BTreeMap<(u8, String, String), Sorted> = BTreeMap::new();
+        for (index, group) in groups.iter().enumerate() {
             let (origin, name, at, made) = match &group.origin {
                 Origin::Variable(_, at) if group.only.is_some() => {
-                    ("variable", group.single, at.clone(), NO_STACK)
+                    ("variable", group.single.clone(), at.clone(), NO_STACK)
                 }
                 Origin::Variable(name, at) => ("variable", name.clone(), at.clone(), NO_STACK),
                 Origin::Made(stack) => {
-                    let (name, at) = cuts.name(&names, *stack);
+                    let (name, at) = cuts.name(names, *stack);
                     ("initialised", name, at, *stack)
                 }
                 Origin::Member(name) => {
@@ -441,37 +478,37 @@ impl Grouping {
                     ("member", name.clone(), at, NO_STACK)
                 }
                 Origin::Taken(_) => {
-                    ("taken", format!("taken in {}", lines.name(&names, index)), String::new(), NO_STACK)
+                    ("taken", format!("taken in {}", lines.name(names, index)), String::new(), NO_STACK)
                 }
                 Origin::Unknown => ("unknown", unknown(group.kind).to_owned(), String::new(), NO_STACK),
             };
             // Of a member it is only one of several places.
             let of = if origin == "member" { String::new() } else { at.clone() };
             let key = (group.kind as u8, name.clone(), of);
-            let class = merged.entry(key).or_insert_with(|| Class {
-                name,
-                at,
-                origin,
-                kind: group.kind,
-                made,
-                processes: BTreeSet::new(),
-                addresses: HashSet::new(),
-                figures: Figures::default(),
+            let sort = merged.entry(key).or_insert_with(|| Sorted {
+                class: Class {
+                    name,
+                    at,
+                    origin,
+                    kind: group.kind,
+                    made,
+                    processes: BTreeSet::new(),
+                    addresses: HashSet::new(),
+                    figures: Figures::default(),
+                },
+                groups: Vec::new(),
             });
-            class.processes.extend(&group.processes);
-            class.addresses.extend(&group.addresses);
-            class.figures.add(&group.figures);
+            sort.class.processes.extend(&group.processes);
+            sort.groups.push(index);
         }
-        let mut classes: Vec<Class> = merged.into_values().collect();
-        classes.sort_by(|a, b| {
-            let rank = |class: &Class| {
-                let figures = &class.figures;
-                std::cmp::Reverse((figures.wait_ns, figures.contended, figures.acquisitions, figures.hold_ns))
-            };
-            rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name))
-        });
-        (names, classes)
+        merged.into_values().collect()
     }
+}
+
+/// A class without its figures, and the groups that it is.
+pub(crate) struct Sorted {
+    pub(crate) class: Class,
+    pub(crate) groups: Vec<usize>,
 }
 
 /// What is said of locks of which nothing is known but the kind.

@@ -9,6 +9,7 @@
 //! | `convoy` | the lock was on its way to a sleeper for most of the waiting | recorder |
 //! | `writing_readers` | readers wait for short sections of writers that are nearly as many | recorder |
 //! | `storm` | threads are woken for a condition that does not hold | recorder |
+//! | `slept` | threads slept for a lock, where only futex calls are seen | calls |
 //! | `false_alarm` | waiting for locks took next to nothing of the threads' time | both |
 //!
 //! One finding about a class: the first that applies, in the order of what explains most. A share of the
@@ -67,7 +68,38 @@ pub(super) fn of(report: &Report) -> Vec<Finding> {
     findings
 }
 
+/// Where only sleeping is seen: how much of it there was, and who ended it.
+fn slept(report: &Report, class: &Class) -> Finding {
+    let figures = &class.figures;
+    let lost = report.share(figures);
+    let name = match side(class.kind) {
+        Some(side) => format!("the {side} of {}", class.name),
+        None => class.name.clone(),
+    };
+    let line = line(report, class);
+    let by = if line.is_empty() {
+        String::new()
+    } else {
+        format!("; whoever releases it does so at {line}: look there")
+    };
+    let vain = match ratio(figures.in_vain, figures.contended + figures.in_vain) {
+        vain if vain >= MOST => format!(", and {} of the wake-ups were in vain", percent(vain)),
+        _ => String::new(),
+    };
+    let mean = figures.wait_ns.checked_div(figures.contended).unwrap_or(0);
+    let text = format!(
+        "{} of the time threads slept for {name}: {} of {} on average{vain}{by}",
+        percent(lost),
+        counted(figures.contended, "wait"),
+        duration(mean)
+    );
+    Finding { kind: "slept", text, line, share: lost }
+}
+
 fn lock(report: &Report, class: &Class) -> Option<Finding> {
+    if report.about.futexes.is_some() {
+        return Some(slept(report, class));
+    }
     let figures = &class.figures;
     let lost = report.share(figures);
     // Of the two sides of a readers-writer lock it is said of the one that lost more.
@@ -232,7 +264,8 @@ fn storm(report: &Report, class: &Class) -> Option<Finding> {
     // than somebody was signalled for.
     let vain = ratio(figures.in_vain, figures.contended);
     let sent = figures.signals + figures.broadcasts;
-    if vain < MOST || figures.contended < 2 * sent {
+    let is_counted = report.about.futexes.is_none();
+    if vain < MOST || (is_counted && figures.contended < 2 * sent) {
         return None;
     }
     let line = line(report, class);

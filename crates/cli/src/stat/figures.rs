@@ -69,12 +69,18 @@ pub(super) fn forget_longest(dir: &Path) {
     }
 }
 
+/// The locks of a process.
+enum Apart {
+    InFile(Locks),
+    Read(Vec<LockStats>),
+}
+
 /// What the processes left.
 #[derive(Default)]
 pub(super) struct Figures {
     /// In the order in which they started; their locks are apart, as there may be a million.
     pub(super) snapshots: Vec<Snapshot>,
-    locks: Vec<RefCell<Option<Locks>>>,
+    locks: Vec<RefCell<Option<Apart>>>,
     /// Processes that loaded our library and could not be measured.
     unmeasured: Vec<u32>,
 }
@@ -101,17 +107,27 @@ impl Figures {
         read.sort_by_key(|(snapshot, _)| (snapshot.start_ns, snapshot.pid));
         for (snapshot, locks) in read {
             figures.snapshots.push(snapshot);
-            figures.locks.push(RefCell::new(Some(locks)));
+            figures.locks.push(RefCell::new(Some(Apart::InFile(locks))));
         }
         figures.unmeasured.sort_unstable();
         figures.unmeasured.dedup();
         figures
     }
 
+    /// What was seen from outside.
+    pub(super) fn seen(mut snapshots: Vec<Snapshot>) -> Figures {
+        let apart =
+            |snapshot: &mut Snapshot| RefCell::new(Some(Apart::Read(std::mem::take(&mut snapshot.locks))));
+        let locks = snapshots.iter_mut().map(apart).collect();
+        Figures { snapshots, locks, unmeasured: Vec::new() }
+    }
+
     /// Calls `each` with every lock of a process, the first time that they are asked for.
     pub(super) fn each_lock(&self, process: usize, each: impl FnMut(LockStats)) {
-        if let Some(locks) = self.locks.get(process).and_then(RefCell::take) {
-            locks.each(each);
+        match self.locks.get(process).and_then(RefCell::take) {
+            Some(Apart::InFile(locks)) => locks.each(each),
+            Some(Apart::Read(locks)) => locks.into_iter().for_each(each),
+            None => {}
         }
     }
 

@@ -50,6 +50,9 @@ struct Document<'a> {
     /// What of it went into waiting for locks.
     wait_ns: u64,
     share: f64,
+    /// If all is from futex calls, seen from outside: how many there were, and how many were missed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    futex_calls: Option<crate::attach::Events>,
     diagnosis: &'a [Finding],
     /// Threads that were inside locks at the end.
     inside: &'a Inside,
@@ -114,30 +117,34 @@ struct ClassJson<'a> {
 
 #[derive(Serialize)]
 struct FiguresJson<'a> {
-    acquisitions: u64,
+    /// What is `null` was not seen: of futex calls only waits and wake-ups are.
+    acquisitions: Option<u64>,
     contended: u64,
     timeouts: u64,
     wait_ns: Time,
     /// Shortest first.
     wait_buckets: Vec<Bucket>,
-    hold_ns: Time,
+    hold_ns: Option<Time>,
     /// The standard error of the total, which is an estimate.
-    hold_error_ns: f64,
+    hold_error_ns: Option<f64>,
     /// Holds that somebody waited for.
-    waited_holds: u64,
-    waited_hold_ns: u64,
-    waited_hold_buckets: Vec<Bucket>,
+    waited_holds: Option<u64>,
+    waited_hold_ns: Option<u64>,
+    waited_hold_buckets: Option<Vec<Bucket>>,
     /// Waiting while nobody had it.
-    handover_ns: u64,
+    handover_ns: Option<u64>,
     /// Of condition variables.
-    signals: u64,
-    broadcasts: u64,
-    signals_with_mutex: u64,
+    signals: Option<u64>,
+    broadcasts: Option<u64>,
+    signals_with_mutex: Option<u64>,
     woken_in_vain: u64,
     /// Most waiting first.
     sites: Vec<Site<'a>>,
-    /// Who made them wait, most first.
+    /// Who made them wait, most first; of futex calls none.
     holders: Vec<Holder<'a>>,
+    /// Of futex calls: who woke them, longest waits first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    woken_by: Vec<Waker<'a>>,
 }
 
 /// A lock, in the document.
@@ -162,13 +169,15 @@ pub(super) struct Locks<'w> {
     /// The last one: put together here, as it is many small pieces.
     line: Vec<u8>,
     written: io::Result<()>,
+    /// Whether locks are counted, rather than futex calls seen.
+    counted: bool,
 }
 
 impl<'w> Locks<'w> {
     /// Begins the document with them.
-    pub(super) fn begin(to: &'w mut dyn Write) -> Self {
+    pub(super) fn begin(to: &'w mut dyn Write, counted: bool) -> Self {
         let written = write!(to, "{{\"version\":{VERSION},\"locks\":[");
-        Locks { to, line: Vec::new(), written }
+        Locks { to, line: Vec::new(), written, counted }
     }
 
     /// A lock that was `made` there, if it was.
@@ -192,7 +201,7 @@ impl<'w> Locks<'w> {
             variable: variable.map(|variable| variable.name.as_str()),
             created_at: made.or(declared).unwrap_or_default(),
             program: &snapshot.exe,
-            figures: FiguresJson::new(figures, names, StackJson::Place),
+            figures: FiguresJson::new(figures, names, StackJson::Place, self.counted),
         };
         let before: &[u8] = if self.line.is_empty() { b"\n" } else { b",\n" };
         self.line.clear();
@@ -239,13 +248,27 @@ struct Holder<'a> {
     caused_ns: u64,
 }
 
+/// Who woke waiters.
+#[derive(Serialize)]
+struct Waker<'a> {
+    stack: StackJson<'a>,
+    wakeups: u64,
+    /// How long the woken had waited.
+    waited_ns: u64,
+}
+
 fn in_words<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(kind)
 }
 
 impl<'a> FiguresJson<'a> {
     /// With stacks as they are wanted.
-    fn new(figures: &Figures, names: &'a Names, stack: impl Fn(StackId) -> StackJson<'a>) -> Self {
+    fn new(
+        figures: &Figures,
+        names: &'a Names,
+        stack: impl Fn(StackId) -> StackJson<'a>,
+        counted: bool,
+    ) -> Self {
         let text = |stack: StackId| names.json(stack).get();
         let mut sites: Vec<_> = figures.sites.iter().collect();
         sites.sort_by(|(a, of_a), (b, of_b)| {
@@ -264,6 +287,14 @@ impl<'a> FiguresJson<'a> {
         holders.sort_by(|((_, a), of_a), ((_, b), of_b)| {
             of_b.caused_ns.cmp(&of_a.caused_ns).then_with(|| text(*a).cmp(text(*b)))
         });
+        let wakers: Vec<Waker> = if counted {
+            Vec::new()
+        } else {
+            let waker = |(&(_, released), holder): (&(StackId, StackId), &super::class::HolderFigures)| {
+                Waker { stack: stack(released), wakeups: holder.holds, waited_ns: holder.caused_ns }
+            };
+            std::mem::take(&mut holders).into_iter().map(waker).collect()
+        };
         let holders = holders.into_iter().map(|(&(acquired, released), holder)| Holder {
             acquired_at: line(names, acquired),
             stack: stack(released),
@@ -273,23 +304,24 @@ impl<'a> FiguresJson<'a> {
             caused_ns: holder.caused_ns,
         });
         FiguresJson {
-            acquisitions: figures.acquisitions,
+            acquisitions: counted.then_some(figures.acquisitions),
             contended: figures.contended,
             timeouts: figures.timeouts,
             wait_ns: Time { total: figures.wait_ns, max: figures.wait_max_ns },
             wait_buckets: buckets(&figures.wait_buckets, site_bounds),
-            hold_ns: Time { total: figures.hold_ns, max: figures.hold_max_ns },
-            hold_error_ns: figures.hold_variance.sqrt(),
-            waited_holds: figures.waited_holds,
-            waited_hold_ns: figures.waited_hold_ns,
-            waited_hold_buckets: buckets(&figures.waited_hold_buckets, site_bounds),
-            handover_ns: figures.handover_ns,
-            signals: figures.signals,
-            broadcasts: figures.broadcasts,
-            signals_with_mutex: figures.signals_with_mutex,
+            hold_ns: counted.then_some(Time { total: figures.hold_ns, max: figures.hold_max_ns }),
+            hold_error_ns: counted.then(|| figures.hold_variance.sqrt()),
+            waited_holds: counted.then_some(figures.waited_holds),
+            waited_hold_ns: counted.then_some(figures.waited_hold_ns),
+            waited_hold_buckets: counted.then(|| buckets(&figures.waited_hold_buckets, site_bounds)),
+            handover_ns: counted.then_some(figures.handover_ns),
+            signals: counted.then_some(figures.signals),
+            broadcasts: counted.then_some(figures.broadcasts),
+            signals_with_mutex: counted.then_some(figures.signals_with_mutex),
             woken_in_vain: figures.in_vain,
             sites: sites.collect(),
             holders: holders.collect(),
+            woken_by: wakers,
         }
     }
 }
@@ -371,7 +403,12 @@ fn document<'a>(report: &'a Report, diagnosis: &'a [Finding], of_locks: bool) ->
             locks: figures.locks,
             waited_locks: figures.waited_locks,
             top_share: ratio(figures.top_wait_ns, figures.wait_ns),
-            figures: FiguresJson::new(figures, &report.names, |at| StackJson::Frames(report.names.json(at))),
+            figures: FiguresJson::new(
+                figures,
+                &report.names,
+                |at| StackJson::Frames(report.names.json(at)),
+                report.about.futexes.is_none(),
+            ),
             share: report.share(figures),
             chain: holders::sentence(report, class),
         }
@@ -392,6 +429,7 @@ fn document<'a>(report: &'a Report, diagnosis: &'a [Finding], of_locks: bool) ->
         busy_ns: report.busy_ns,
         wait_ns: report.wait_ns(),
         share: ratio(report.wait_ns(), report.busy_ns),
+        futex_calls: report.about.futexes,
         diagnosis,
         inside: &report.inside,
         classes: classes.collect(),

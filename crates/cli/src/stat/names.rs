@@ -11,15 +11,15 @@ use crate::observe::symbols::{Frame, Space};
 use crate::observe::words::acquires;
 
 /// The number of a frame.
-pub(super) type FrameId = u32;
+pub(crate) type FrameId = u32;
 /// The number of a stack.
-pub(super) type StackId = u32;
+pub(crate) type StackId = u32;
 
 /// The stack of which nothing is known.
-pub(super) const NO_STACK: StackId = 0;
+pub(crate) const NO_STACK: StackId = 0;
 
 /// All frames and stacks of a run.
-pub(super) struct Names {
+pub(crate) struct Names {
     frames: Vec<Frame>,
     frame_ids: HashMap<String, FrameId>,
     stacks: Vec<Stack>,
@@ -37,16 +37,25 @@ struct Stack {
 
 /// What is known of one process's stacks and locks.
 #[derive(Default)]
-pub(super) struct Known {
+pub(crate) struct Known {
     /// By where the process's figures have a stack, which stays there as long as this.
     stacks: HashMap<*const u64, (Arc<[u64]>, StackId)>,
+    /// And by what they are, for figures that are read again.
+    again: HashMap<Arc<[u64]>, StackId>,
     calls: HashMap<u64, StackId>,
     /// See [`super::class::Grouping`].
-    pub(super) places: HashMap<Sort, usize>,
+    pub(crate) places: HashMap<Sort, usize>,
+}
+
+impl Known {
+    /// The figures are read again: what they have lies elsewhere from now on.
+    pub(crate) fn again(&mut self) {
+        self.again.extend(self.stacks.drain().map(|(_, known)| known));
+    }
 }
 
 impl Names {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let none: Box<[FrameId]> = Box::default();
         Names {
             frames: Vec::new(),
@@ -57,20 +66,20 @@ impl Names {
     }
 
     /// The stack of these return addresses in a process.
-    pub(super) fn stack(&mut self, addresses: &Arc<[u64]>, space: &Space, known: &mut Known) -> StackId {
+    pub(crate) fn stack(&mut self, addresses: &Arc<[u64]>, space: &Space, known: &mut Known) -> StackId {
         if addresses.is_empty() {
             return NO_STACK;
         }
         if let Some(&(_, stack)) = known.stacks.get(&addresses.as_ptr()) {
             return stack;
         }
-        let stack = self.named(addresses, space);
+        let stack = known.again.get(addresses).copied().unwrap_or_else(|| self.named(addresses, space));
         known.stacks.insert(addresses.as_ptr(), (Arc::clone(addresses), stack));
         stack
     }
 
     /// The stack of this return address alone.
-    pub(super) fn call(&mut self, address: u64, space: &Space, known: &mut Known) -> StackId {
+    pub(crate) fn call(&mut self, address: u64, space: &Space, known: &mut Known) -> StackId {
         *known.calls.entry(address).or_insert_with(|| self.named(&[address], space))
     }
 
@@ -100,38 +109,38 @@ impl Names {
         id
     }
 
-    pub(super) fn frame_of(&self, id: FrameId) -> &Frame {
+    pub(crate) fn frame_of(&self, id: FrameId) -> &Frame {
         &self.frames[id as usize]
     }
 
-    pub(super) fn text(&self, id: FrameId) -> &str {
+    pub(crate) fn text(&self, id: FrameId) -> &str {
         &self.frame_of(id).text
     }
 
-    pub(super) fn frames(&self, stack: StackId) -> &[FrameId] {
+    pub(crate) fn frames(&self, stack: StackId) -> &[FrameId] {
         &self.stacks[stack as usize].frames
     }
 
     /// All frames of a stack in words, innermost first.
-    pub(super) fn texts(&self, stack: StackId) -> Vec<String> {
+    pub(crate) fn texts(&self, stack: StackId) -> Vec<String> {
         self.frames(stack).iter().map(|&id| self.text(id).to_owned()).collect()
     }
 
     /// The same, as JSON.
-    pub(super) fn json(&self, stack: StackId) -> &RawValue {
+    pub(crate) fn json(&self, stack: StackId) -> &RawValue {
         let json = || serde_json::value::to_raw_value(&self.texts(stack)).expect("a list of strings");
         self.stacks[stack as usize].json.get_or_init(json)
     }
 
     /// The frames that are of interest; all of them where none is.
-    pub(super) fn interesting(&self, stack: StackId) -> Vec<FrameId> {
+    pub(crate) fn interesting(&self, stack: StackId) -> Vec<FrameId> {
         let all = self.frames(stack);
         let own: Vec<FrameId> = all.iter().copied().filter(|&id| !self.frame_of(id).is_plumbing).collect();
         if own.is_empty() { all.to_vec() } else { own }
     }
 
     /// The innermost frame of interest that is no wrapper of a lock function: the line to look at.
-    pub(super) fn line_of(&self, stack: StackId) -> Option<FrameId> {
+    pub(crate) fn line_of(&self, stack: StackId) -> Option<FrameId> {
         let line = || {
             let frames = self.interesting(stack);
             let own = frames.iter().find(|&&id| !acquires(&self.frame_of(id).function));
@@ -141,19 +150,19 @@ impl Names {
     }
 
     /// All stacks, as JSON, by their numbers.
-    pub(super) fn all_json(&self) -> impl Iterator<Item = &RawValue> {
+    pub(crate) fn all_json(&self) -> impl Iterator<Item = &RawValue> {
         (0..self.stacks.len() as StackId).map(|stack| self.json(stack))
     }
 
     /// The innermost frame of interest.
-    pub(super) fn first_of(&self, stack: StackId) -> Option<FrameId> {
+    pub(crate) fn first_of(&self, stack: StackId) -> Option<FrameId> {
         let frames = self.frames(stack);
         frames.iter().find(|&&id| !self.frame_of(id).is_plumbing).or(frames.first()).copied()
     }
 
     /// The line to look at of a hold, and what happened there. Of one that was taken in a wrapper, of which
     /// the caller is not known, it is where it ended.
-    pub(super) fn line_of_holder(
+    pub(crate) fn line_of_holder(
         &self,
         acquired: StackId,
         released: StackId,
@@ -169,7 +178,7 @@ impl Names {
     }
 
     /// The files of which frames of interest have functions and no lines.
-    pub(super) fn modules_without_lines(&self) -> Vec<&str> {
+    pub(crate) fn modules_without_lines(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for frame in &self.frames {
             let name = frame.module.as_str();

@@ -33,12 +33,16 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
     let others: Vec<&Class> = report.others().filter(|class| class.figures.contended > 0).collect();
     let apart: Vec<&Class> =
         report.classes.iter().filter(|class| report.share(&class.figures) >= SMALL).take(APART).collect();
-    let times = report.sampled.as_ref().map(threads::lines).unwrap_or_default();
+    let is_seen = report.about.futexes.is_some();
+    let times = report.sampled.as_ref().map(|sampled| threads::lines(sampled, is_seen)).unwrap_or_default();
     let body = html! {
         header {
             h1 { "What " code { (command) } " waits for" }
             p.lead {
-                @if locks.is_empty() {
+                @if report.about.futexes.is_some() {
+                    "Sleeping for locks took " (duration(report.wait_ns())) ": " (lost) " of the time in which \
+                     threads had something to do, " (duration(report.busy_ns)) " together."
+                } @else if locks.is_empty() {
                     "No lock that is counted was used."
                 } @else {
                     "Waiting for locks took " (duration(report.wait_ns())) ": " (lost) " of the time in \
@@ -47,8 +51,9 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
             }
             dl.facts {
                 @for line in ran_on(report) {
-                    dt { "Locks measured" }
-                    dd { (line.trim_start_matches("locks measured: ")) }
+                    @let (what, rest) = line.split_once(": ").unwrap_or(("", &line));
+                    dt { (what[..1.min(what.len())].to_uppercase()) (what.get(1..).unwrap_or_default()) }
+                    dd { (rest) }
                 }
                 dt { "Run" }
                 dd {
@@ -75,7 +80,7 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
                     (classes(report, &others, false))
                 }
             }
-            @if report.sampled.is_some() && !locks.is_empty() {
+            @if report.sampled.is_some() && report.about.futexes.is_none() && !locks.is_empty() {
                 section aria-labelledby="time" {
                     h2 id="time" { "Who waited, and when" }
                     (time::picture(report))
@@ -85,10 +90,15 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
                 section aria-labelledby="stacks" {
                     h2 id="stacks" { "Who waited, and for whom" }
                     p.soft {
-                        "The bar in the middle is a lock; above it is who waited, from the line that waits \
-                         outwards; below it is who made others wait, from the line that took the lock \
-                         outwards (of a readers-writer lock for readers and writers, whoever waited). Widths \
-                         are times."
+                        @if report.about.futexes.is_some() {
+                            "The bar in the middle is a lock; above it is who waited, from the line that waits \
+                             outwards; below it is who woke the waiters. Widths are times."
+                        } @else {
+                            "The bar in the middle is a lock; above it is who waited, from the line that waits \
+                             outwards; below it is who made others wait, from the line that took the lock \
+                             outwards (of a readers-writer lock for readers and writers, whoever waited). \
+                             Widths are times."
+                        }
                     }
                     @for class in &apart { (flame::picture(report, class)) }
                 }
@@ -149,7 +159,8 @@ fn table(headings: &[&str], rows: &[(Markup, Vec<Markup>)]) -> Markup {
 /// Classes of locks; of what is not acquired there is less to say.
 fn classes(report: &Report, classes: &[&Class], acquired: bool) -> Markup {
     let mut headings = vec!["what", "lost", "wait", "waits", "wait avg", "wait max"];
-    if acquired {
+    let counted = acquired && report.about.futexes.is_none();
+    if counted {
         headings.extend(["acquired", "held avg"]);
     }
     let row = |class: &&Class| {
@@ -171,7 +182,7 @@ fn classes(report: &Report, classes: &[&Class], acquired: bool) -> Markup {
             html! { (average(figures.wait_ns, figures.contended)) },
             html! { (duration(figures.wait_max_ns)) },
         ];
-        if acquired {
+        if counted {
             cells.push(html! { (figures.acquisitions) });
             cells.push(html! { (average(figures.hold_ns, figures.acquisitions)) });
         }

@@ -34,6 +34,8 @@ pub(super) struct About {
     pub(super) now_ns: u64,
     /// Whether the first seconds are left out.
     pub(super) delayed: bool,
+    /// If all is from futex calls, seen from outside: what is to be said of those.
+    pub(super) futexes: Option<crate::attach::Events>,
 }
 
 /// One run.
@@ -160,7 +162,8 @@ impl Report {
         let mut inside = Inside::default();
         let mut singles =
             wanted.each.map(|shown| Singles { shown: shown.min(MOST_SHOWN), locks: Vec::new(), least: None });
-        let mut json = wanted.json.map(json::Locks::begin);
+        let counted = about.futexes.is_none();
+        let mut json = wanted.json.map(|to| json::Locks::begin(to, counted));
         let mut waited = Vec::new();
         let mut places = Places::new();
         for (process, snapshot) in snapshots.iter().enumerate() {
@@ -237,6 +240,16 @@ impl Report {
         };
         let idle = of(|kind| matches!(kind, LockKind::Condition | LockKind::Semaphore | LockKind::Join));
         let sampled = self.sampled.as_ref().map(|sampled| &sampled.total);
+        if self.about.futexes.is_some() {
+            // Of all waits it is known what they were for; of threads that are asleep elsewhere looks tell.
+            let parked = of(|kind| matches!(kind, LockKind::Futex | LockKind::Barrier));
+            let events = sampled.map_or(0, |times| {
+                let asleep = times.asleep.iter().chain(&times.idle);
+                asleep.filter(|(what, _)| what.is_for_events()).map(|(_, sum)| sum.ns).sum()
+            });
+            let busy = self.thread_time_ns.saturating_sub(idle + parked).saturating_sub(events);
+            return busy.max(self.wait_ns());
+        }
         // Short runs are over before the sampler has seen much of them.
         let seen = sampled.filter(|times| times.lived_ns >= self.thread_time_ns / 10 * 9);
         let busy = seen.map_or(self.thread_time_ns.saturating_sub(idle), |times| times.busy_ns());
@@ -421,7 +434,7 @@ fn spinlock(choice: Choice) -> &'static str {
 }
 
 /// Of which side of a readers-writer lock a row speaks, if of any.
-pub(super) fn side(kind: LockKind) -> Option<&'static str> {
+pub(crate) fn side(kind: LockKind) -> Option<&'static str> {
     match kind {
         LockKind::RwReaders | LockKind::SharedRwReaders => Some("readers"),
         LockKind::RwWriters | LockKind::SharedRwWriters => Some("writers"),
@@ -430,7 +443,7 @@ pub(super) fn side(kind: LockKind) -> Option<&'static str> {
 }
 
 /// The kind of the other side of such a lock.
-fn opposite(kind: LockKind) -> Option<LockKind> {
+pub(crate) fn opposite(kind: LockKind) -> Option<LockKind> {
     Some(match kind {
         LockKind::RwReaders => LockKind::RwWriters,
         LockKind::RwWriters => LockKind::RwReaders,
@@ -441,7 +454,7 @@ fn opposite(kind: LockKind) -> Option<LockKind> {
 }
 
 /// a / b, and 0 where there was nothing.
-pub(super) fn ratio(a: u64, b: u64) -> f64 {
+pub(crate) fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
 }
 

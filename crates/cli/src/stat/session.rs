@@ -126,6 +126,7 @@ impl<'a> Session<'a> {
             ending,
             now_ns: monotonic_ns(),
             delayed: self.args.delay.is_some(),
+            futexes: None,
         }
     }
 

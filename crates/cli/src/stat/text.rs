@@ -111,7 +111,17 @@ impl Page {
         self.wrap("", &facts);
         self.text.push('\n');
         let waited = report.wait_ns();
-        if report.locks().next().is_none() {
+        if report.about.futexes.is_some() {
+            let share = percent(ratio(waited, report.busy_ns));
+            let line = format!(
+                "Sleeping for locks took {}: {share} of the time in which {} had something to do, {} together.",
+                duration(waited),
+                counted(report.locking_threads, "thread"),
+                duration(report.busy_ns)
+            );
+            let line = self.strong(&line);
+            self.wrap("", &line);
+        } else if report.locks().next().is_none() {
             writeln!(self.text, "No lock that is counted was used.")?;
         } else {
             let share = percent(ratio(waited, report.busy_ns));
@@ -136,7 +146,7 @@ impl Page {
         }
         self.others(report)?;
         self.times(report)?;
-        if report.locks().next().is_none() {
+        if report.locks().next().is_none() && report.about.futexes.is_none() {
             self.text.push('\n');
             self.wrap(
                 "",
@@ -171,9 +181,19 @@ impl Page {
         };
         let shown = wanted.min(rows.len());
         let several = report.each.as_ref().is_some_and(|each| several_processes(each));
-        let table: Vec<Row> = rows[..shown].iter().map(|class| row(report, class, several)).collect();
+        let mut table: Vec<Row> = rows[..shown].iter().map(|class| row(report, class, several)).collect();
         self.text.push('\n');
-        self.table(&HEADINGS, &table)?;
+        let mut headings = HEADINGS.to_vec();
+        if report.about.futexes.is_some() {
+            // What is not seen has no column.
+            headings.retain(|heading| !UNSEEN.contains(heading));
+            let unseen = |at: &usize| UNSEEN.contains(&HEADINGS[*at]);
+            for row in &mut table {
+                let cells = std::mem::take(&mut row.cells).into_iter().enumerate();
+                row.cells = cells.filter(|(at, _)| !unseen(at)).map(|(_, cell)| cell).collect();
+            }
+        }
+        self.table(&headings, &table)?;
         if total > shown {
             let listed: u64 = rows[..shown].iter().map(|class| class.figures.wait_ns).sum();
             let more = counted((total - shown) as u64, &format!("more {what}"));
@@ -232,6 +252,9 @@ impl Page {
             return;
         }
         let of_both = if causes.of_both { " (readers and writers)" } else { "" };
+        if report.about.futexes.is_some() {
+            return self.wakers(report, &holders, causes.wait_ns, of_both);
+        }
         self.wrap("  ", &format!("made to wait by{of_both}"));
         for (line, holder) in holders.iter().take(PLACES) {
             let at = line.map(|(did, id)| format!("{did} at {}", report.names.text(id)));
@@ -246,6 +269,31 @@ impl Page {
         if causes.handover_ns > 0 {
             let line = format!("{}: nobody, on its way to the next", duration(causes.handover_ns));
             self.wrap(&lead(causes.handover_ns, causes.wait_ns), &line);
+        }
+    }
+
+    /// Who woke the waiters: of a lock, whoever released it.
+    fn wakers(
+        &mut self,
+        report: &Report,
+        wakers: &[(Option<(&str, FrameId)>, HolderFigures)],
+        wait_ns: u64,
+        of_both: &str,
+    ) {
+        self.wrap("  ", &format!("woken by{of_both}"));
+        for (line, waker) in wakers.iter().take(PLACES) {
+            let at = line.map_or("an unknown place", |(_, id)| report.names.text(id));
+            let line = format!("{}: {} at {at}", duration(waker.caused_ns), counted(waker.holds, "wake-up"));
+            self.wrap(&lead(waker.caused_ns, wait_ns), &line);
+        }
+        let told: u64 = wakers.iter().map(|(_, waker)| waker.caused_ns).sum();
+        let rest = wait_ns.saturating_sub(told);
+        if rest > wait_ns / 100 {
+            let line = format!(
+                "{}: time limits, and waits whose wake-up was not seen or is to come",
+                duration(rest)
+            );
+            self.wrap(&lead(rest, wait_ns), &line);
         }
     }
 
@@ -281,7 +329,9 @@ impl Page {
 
     /// Where the time of the threads went.
     fn times(&mut self, report: &Report) -> std::fmt::Result {
-        let lines = report.sampled.as_ref().map(threads::lines).unwrap_or_default();
+        let is_seen = report.about.futexes.is_some();
+        let lines =
+            report.sampled.as_ref().map(|sampled| threads::lines(sampled, is_seen)).unwrap_or_default();
         if !lines.is_empty() {
             self.text.push('\n');
         }
@@ -431,10 +481,13 @@ fn visible(text: &str) -> usize {
 }
 
 /// Classes shown unless the user says otherwise.
-pub(super) const DEFAULT_SHOWN: usize = 10;
+pub(crate) const DEFAULT_SHOWN: usize = 10;
 
 const HEADINGS: [&str; 8] =
     ["lost", "wait", "waits", "held avg", "wait avg", "wait max", "acquired", "locks"];
+
+/// Those of what futex calls do not tell.
+const UNSEEN: [&str; 2] = ["held avg", "acquired"];
 
 /// A row of a table.
 struct Row {
@@ -464,7 +517,7 @@ fn row(report: &Report, class: &Class, several: bool) -> Row {
 }
 
 /// What a class is called.
-fn title(class: &Class, several: bool) -> String {
+pub(crate) fn title(class: &Class, several: bool) -> String {
     let mut name = class.name.clone();
     let figures = &class.figures;
     if figures.locks > 1 {
@@ -500,7 +553,9 @@ fn details(class: &Class) -> String {
         parts.push("all of the wait is for one".to_owned());
     }
     if figures.in_vain > 0 {
-        parts.push(format!("woken in vain {} of {} times", figures.in_vain, figures.contended));
+        // A wait for a lock goes on after a wake-up in vain; for a condition it is another one.
+        let all = figures.contended + if class.kind.is_acquired() { figures.in_vain } else { 0 };
+        parts.push(format!("woken in vain {} of {all} times", figures.in_vain));
     }
     if figures.timeouts > 0 {
         parts.push(format!("{} timed out", figures.timeouts));
@@ -519,7 +574,7 @@ fn waits_at(report: &Report, class: &Class) -> String {
 }
 
 /// What one of a kind is called.
-fn noun(kind: LockKind) -> &'static str {
+pub(crate) fn noun(kind: LockKind) -> &'static str {
     match kind {
         LockKind::Spinlock => "spinlock",
         LockKind::RwReaders | LockKind::RwWriters => "readers-writer lock",
@@ -532,12 +587,13 @@ fn noun(kind: LockKind) -> &'static str {
         LockKind::RobustMutex => "robust mutex",
         LockKind::PriorityMutex => "priority mutex",
         LockKind::Futex => "futex",
+        LockKind::Array => "semaphore of an array",
         LockKind::Mutex | LockKind::Recycled | LockKind::Overflow => "lock",
     }
 }
 
 /// Sites whose lines to look at are the same as one, with the stack of the longest; most waiting first.
-fn by_line(
+pub(crate) fn by_line(
     names: &Names,
     sites: impl Iterator<Item = (StackId, SiteFigures)>,
 ) -> Vec<(StackId, SiteFigures)> {
@@ -554,7 +610,7 @@ fn by_line(
 }
 
 /// The line to look at of a stack, and the functions that led there.
-fn chain(names: &Names, stack: StackId) -> String {
+pub(crate) fn chain(names: &Names, stack: StackId) -> String {
     let frames = names.interesting(stack);
     let Some(line) = names.line_of(stack) else { return "an unknown place".to_owned() };
     let at = frames.iter().position(|&id| id == line).unwrap_or(0);
@@ -576,6 +632,9 @@ const CALLERS: usize = 3;
 
 /// Whose locks were measured, of each kind; by program where they ran on different ones.
 pub(super) fn ran_on(report: &Report) -> Vec<String> {
+    if let Some(events) = &report.about.futexes {
+        return super::attached::remarks(events);
+    }
     let several = report.ran_on.len() > 1;
     let own = LockName::Glibc.name();
     let one = |on: &RanOn| {
@@ -622,11 +681,11 @@ pub(crate) fn duration(ns: u64) -> String {
     }
 }
 
-pub(super) fn average(total: u64, count: u64) -> String {
+pub(crate) fn average(total: u64, count: u64) -> String {
     total.checked_div(count).map_or_else(|| "-".to_string(), duration)
 }
 
-pub(super) fn percent(ratio: f64) -> String {
+pub(crate) fn percent(ratio: f64) -> String {
     let percent = ratio * 100.0;
     match percent {
         0.0 => "0 %".to_string(),

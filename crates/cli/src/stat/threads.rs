@@ -156,8 +156,9 @@ pub(super) fn roles(sampled: Option<&Outcome>, before: &[Snapshot], snapshots: &
 /// What the first line begins with.
 pub(super) const HEADING: &str = "Where the time of the threads went";
 
-/// The table, one line each, without an end of line; empty if no thread was seen.
-pub(super) fn lines(outcome: &Outcome) -> Vec<String> {
+/// The table, one line each, without an end of line; empty if no thread was seen. Where futex calls are seen
+/// (`is_seen`), what waits for futexes is told elsewhere.
+pub(super) fn lines(outcome: &Outcome, is_seen: bool) -> Vec<String> {
     let times = &outcome.total;
     if times.lived_ns == 0 {
         return Vec::new();
@@ -172,7 +173,10 @@ pub(super) fn lines(outcome: &Outcome) -> Vec<String> {
     let exact = |ns| Estimate { ns, samples: 0 };
     line(&sleeping(&Sleep::Lock), times.locks(), true);
     for what in CONDITIONS.iter().chain([&Sleep::Futex]) {
-        line(&sleeping(what), times.asleep(what), true);
+        match what {
+            Sleep::Futex if is_seen => line("asleep in futex calls: see above", times.asleep(what), true),
+            _ => line(&sleeping(what), times.asleep(what), true),
+        }
     }
     line("running", exact(running(times)), false);
     line("ready, without a CPU", exact(ready(times)), false);
@@ -189,7 +193,7 @@ pub(super) fn lines(outcome: &Outcome) -> Vec<String> {
     line("asleep in other calls", rest, true);
     line("idle: nothing to do", exact(times.idle_ns()), false);
     line("asleep, not looked at", exact(times.unknown_ns), false);
-    lines.extend(remarks(outcome));
+    lines.extend(remarks(outcome, is_seen));
     lines
 }
 
@@ -237,13 +241,13 @@ fn row(name: &str, sum: Estimate, all: u64, error: bool) -> String {
     text
 }
 
-fn remarks(outcome: &Outcome) -> Vec<String> {
+fn remarks(outcome: &Outcome, is_seen: bool) -> Vec<String> {
     let mut remarks = Vec::new();
     let mut foreign: Vec<(&str, Estimate)> = outcome
         .processes
         .iter()
         .map(|process| (&*process.name, process.times.foreign_futex()))
-        .filter(|(_, sum)| sum.ns > outcome.total.lived_ns / UNSEEN)
+        .filter(|(_, sum)| !is_seen && sum.ns > outcome.total.lived_ns / UNSEEN)
         .collect();
     foreign.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.ns));
     for (name, sum) in foreign.iter().take(NAMED) {
@@ -320,7 +324,7 @@ mod tests {
         let process = Process { name: "server".into(), seen: 3, times: total.clone(), ..Process::default() };
         let outcome = Outcome { looks: 100, total, processes: vec![process], ..Outcome::default() };
         assert_eq!(
-            lines(&outcome),
+            lines(&outcome, false),
             [
                 "Where the time of the threads went (10.0 s of 3 threads, seen at 100 looks):",
                 "   30.0 %     3.00 s  waiting for locks (+-12 %, 75 samples)",
@@ -349,12 +353,12 @@ mod tests {
             ..Process::default()
         };
         let outcome = Outcome { total: times, processes: vec![process], ..Outcome::default() };
-        let text = lines(&outcome).join("\n");
+        let text = lines(&outcome, false).join("\n");
         for part in
             ["go: 500 us in futexes that are not", "(7 samples)", "50 % of the CPU time", "ptrace_scope"]
         {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
-        assert!(lines(&Outcome::default()).is_empty());
+        assert!(lines(&Outcome::default(), false).is_empty());
     }
 }

@@ -116,7 +116,7 @@ pub(super) fn draw<M: Memory>(source: &Source, memory: &M) -> Picture {
     let space = symbols.space(source.snapshot);
     let mut unwinder = Unwinder::new(source.snapshot, source.maps);
     let stacks: Vec<Vec<Frame>> =
-        source.threads.iter().map(|thread| unwinder.stack(thread, memory)).collect();
+        source.threads.iter().map(|thread| unwinder.stack(thread, source.maps, memory)).collect();
     let registry = Registry::find(source.snapshot, memory);
     let has_library = registry.is_some();
     let pointers = source

@@ -14,7 +14,7 @@ use crate::remote::{Memory, Thread};
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Mutex,
     /// A readers-writer lock, by a reader.
     RwRead,
@@ -74,7 +74,7 @@ impl Kind {
 /// Whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Maker {
+pub(crate) enum Maker {
     Glibc,
     Musl,
     /// Ours, under `poundlock run` or `stat`.
@@ -256,28 +256,16 @@ impl<M: Memory> Finder<'_, M> {
         });
         for (depth, names) in functions.iter().enumerate() {
             for named in names.iter() {
-                if let Some(found) = self.by_language(futex, thread, frames, depth, &named.function) {
-                    return Some(found);
-                }
-                let name = bare(&named.function);
-                let Some(kind) = known(name) else { continue };
-                if of_musl {
-                    let object = if kind == Kind::Mutex { word.wrapping_sub(4) } else { word };
-                    return new(object, kind, Maker::Musl);
-                }
-                return match kind {
-                    Kind::RwRead if futex.expected == 3 => {
-                        new(word.wrapping_sub(PHASE_WORD), kind, Maker::Glibc)
+                let Some(said) = said_by(&named.function, futex.expected, of_musl) else { continue };
+                return match (said.maker, said.kind) {
+                    // What is waited for is noted beside the word, which is the thread's own.
+                    (Maker::ParkingLot, kind) => {
+                        let key = self.parked_for(word, kind, thread, frames, depth);
+                        new(key.unwrap_or(0), kind, said.maker)
                     }
-                    Kind::RwWrite if futex.expected == 3 => {
-                        new(word.wrapping_sub(WRITERS_WORD), kind, Maker::Glibc)
-                    }
-                    Kind::RwWrite => new(word.wrapping_sub(PHASE_WORD), kind, Maker::Glibc),
-                    Kind::Condition => Some(self.condition(word, thread, frames, depth)),
-                    // `current_round` comes behind `in`.
-                    Kind::Barrier => new(word.wrapping_sub(4), kind, Maker::Glibc),
-                    Kind::Internal => Some(self.stream(word)),
-                    _ => new(word, kind, Maker::Glibc),
+                    (Maker::Glibc, Kind::Condition) => Some(self.condition(word, thread, frames, depth)),
+                    (Maker::Glibc, Kind::Internal) => Some(self.stream(word)),
+                    (maker, kind) => new(word.wrapping_sub(said.before), kind, maker),
                 };
             }
         }
@@ -327,69 +315,6 @@ impl<M: Memory> Finder<'_, M> {
             },
             None => Found::new(word, word, Kind::Internal, Maker::Glibc),
         }
-    }
-
-    /// Locks of languages, by the names of their functions.
-    fn by_language(
-        &self,
-        futex: &FutexWait,
-        thread: &Thread,
-        frames: &[Frame],
-        depth: usize,
-        function: &str,
-    ) -> Option<Found> {
-        let word = futex.word;
-        let new = |object: u64, kind, maker| Some(Found::new(object, word, kind, maker));
-        // `<std::sys::sync::mutex::futex::Mutex>::lock_contended`
-        let plain = function.replace(['<', '>'], "");
-        let has = |part: &str| plain.contains(part);
-        if has("std::sys") || has("std::thread::park") {
-            let rust = Maker::RustStd;
-            if has("Mutex::lock_contended") {
-                return new(word, Kind::Mutex, rust);
-            }
-            if has("RwLock::read_contended") {
-                return new(word, Kind::RwRead, rust);
-            }
-            if has("RwLock::write_contended") {
-                // The second word is where writers sleep.
-                return new(word.wrapping_sub(4), Kind::RwWrite, rust);
-            }
-            if has("Condvar::wait") {
-                return new(word, Kind::Condition, rust);
-            }
-            if has("Once::call") || has("Once::wait") {
-                return new(word, Kind::Once, rust);
-            }
-            if has("Parker::park") {
-                return new(word, Kind::Park, rust);
-            }
-        }
-        if has("parking_lot") {
-            let kind = if has("lock_shared_slow") {
-                Kind::RwRead
-            } else if has("lock_exclusive_slow")
-                || has("lock_upgradable_slow")
-                || has("RawRwLock::upgrade_slow")
-            {
-                Kind::RwWrite
-            } else if has("RawMutex::lock_slow") {
-                Kind::Mutex
-            } else if has("Condvar::wait") {
-                Kind::Condition
-            } else if has("Once::call_once_slow") {
-                Kind::Once
-            } else {
-                return None;
-            };
-            // What is waited for is noted beside the word, which is the thread's own.
-            let key = self.parked_for(word, kind, thread, frames, depth);
-            return new(key.unwrap_or(0), kind, Maker::ParkingLot);
-        }
-        if matches!(function, "runtime.futex" | "runtime.futex.abi0") {
-            return new(word, Kind::Park, Maker::Go);
-        }
-        None
     }
 
     /// The lock that a thread of parking_lot parks for: among the words around its own, one that is also on
@@ -553,6 +478,71 @@ fn bare(function: &str) -> &str {
     let name = name.strip_prefix("GI_").map_or(name, |name| name.trim_start_matches('_'));
     let end = [".part.", ".constprop.", ".isra.", ".cold"].iter().filter_map(|part| name.find(part)).min();
     &name[..end.unwrap_or(name.len())]
+}
+
+/// What the name of a function says of the futex that it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) kind: Kind,
+    pub(crate) maker: Maker,
+    /// So far before the word the object begins, where both are in one.
+    pub(crate) before: u64,
+}
+
+/// What the function says that waits, if it is one of a language's or of the C library's. `expected` is what
+/// the word was to be.
+pub(crate) fn said_by(function: &str, expected: u32, of_musl: bool) -> Option<Said> {
+    let by_language = |(kind, maker, before)| Said { kind, maker, before };
+    by_language_of(function).map(by_language).or_else(|| {
+        let kind = known(bare(function))?;
+        let (maker, before) = match (of_musl, kind) {
+            (true, Kind::Mutex) => (Maker::Musl, 4),
+            (true, _) => (Maker::Musl, 0),
+            (_, Kind::RwRead) if expected == 3 => (Maker::Glibc, PHASE_WORD),
+            (_, Kind::RwWrite) if expected == 3 => (Maker::Glibc, WRITERS_WORD),
+            (_, Kind::RwWrite) => (Maker::Glibc, PHASE_WORD),
+            // `current_round` comes behind `in`.
+            (_, Kind::Barrier) => (Maker::Glibc, 4),
+            _ => (Maker::Glibc, 0),
+        };
+        Some(Said { kind, maker, before })
+    })
+}
+
+/// Locks of languages, by the names of their functions; and how far each begins before its word.
+fn by_language_of(function: &str) -> Option<(Kind, Maker, u64)> {
+    // `<std::sys::sync::mutex::futex::Mutex>::lock_contended`
+    let plain = function.replace(['<', '>'], "");
+    let has = |part: &str| plain.contains(part);
+    let one_of = |all: &[(&str, Kind, u64)], maker| {
+        let found = all.iter().find(|(part, ..)| has(part));
+        found.map(|&(_, kind, before)| (kind, maker, before))
+    };
+    const RUST: &[(&str, Kind, u64)] = &[
+        ("Mutex::lock_contended", Kind::Mutex, 0),
+        ("RwLock::read_contended", Kind::RwRead, 0),
+        // The second word is where writers sleep.
+        ("RwLock::write_contended", Kind::RwWrite, 4),
+        ("Condvar::wait", Kind::Condition, 0),
+        ("Once::call", Kind::Once, 0),
+        ("Once::wait", Kind::Once, 0),
+        ("Parker::park", Kind::Park, 0),
+    ];
+    const PARKING_LOT: &[(&str, Kind, u64)] = &[
+        ("lock_shared_slow", Kind::RwRead, 0),
+        ("lock_exclusive_slow", Kind::RwWrite, 0),
+        ("lock_upgradable_slow", Kind::RwWrite, 0),
+        ("RawRwLock::upgrade_slow", Kind::RwWrite, 0),
+        ("RawMutex::lock_slow", Kind::Mutex, 0),
+        ("Condvar::wait", Kind::Condition, 0),
+        ("Once::call_once_slow", Kind::Once, 0),
+    ];
+    if matches!(function, "runtime.futex" | "runtime.futex.abi0") {
+        return Some((Kind::Park, Maker::Go, 0));
+    }
+    let of_std = has("std::sys") || has("std::thread::park");
+    let of_std = of_std.then(|| one_of(RUST, Maker::RustStd)).flatten();
+    of_std.or_else(|| has("parking_lot").then(|| one_of(PARKING_LOT, Maker::ParkingLot)).flatten())
 }
 
 /// What a function of the C library waits for: one that is exported, or one inside of it that such a function

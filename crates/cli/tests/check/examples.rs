@@ -161,6 +161,13 @@ mod pairs {
     }
 }
 
+/// Those of the C library's locks are the kernel's.
+#[test]
+fn deadlock_through_arrays() {
+    finds("deadlock-arrays", &[]);
+    is_silent("deadlock-arrays-ok", &[]);
+}
+
 #[test]
 fn order_of_cxx_mutexes() {
     if need("c++", "g++").is_some() {
@@ -197,7 +204,10 @@ fn what_is_to_be_asked_for() {
 fn every_example_is_run() {
     let mut listed: BTreeSet<String> =
         pairs::NAMES.iter().flat_map(|name| [(*name).to_owned(), format!("{name}-ok")]).collect();
-    listed.extend(["order-cxx", "order-cxx-ok", "order-alone-ok"].map(str::to_owned));
+    // The library's need the C library: crates/capi/tests/seen.rs.
+    let further = ["order-cxx", "order-cxx-ok", "order-alone-ok", "deadlock-arrays", "deadlock-arrays-ok"];
+    listed.extend(further.map(str::to_owned));
+    listed.extend(["order-library", "order-library-ok"].map(str::to_owned));
     let there: BTreeSet<String> = std::fs::read_dir(directory())
         .expect("a directory")
         .map(|entry| {

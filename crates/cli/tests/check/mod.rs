@@ -78,6 +78,8 @@ impl Example {
 #[track_caller]
 pub(crate) fn checked(cmd: &mut Command, options: &[&str], line: &[&OsStr]) -> Checked {
     let json = scratch().join("check.json");
+    // Semaphore arrays of its own.
+    cmd.env("POUNDLOCK_IPC_DIR", scratch().join("arrays"));
     cmd.env("COLUMNS", "1000").arg("check").args(options).arg("--json").arg(&json).arg("--").args(line);
     let output = run_limited(cmd, LIMIT);
     Checked { status: output.status.code(), report: stderr(&output), json: parsed(&json) }

@@ -194,17 +194,16 @@ fn a_program_that_is_started_by_a_shell_is_checked() {
 #[test]
 fn daemons_are_followed() {
     let program = program(
-        r#"#include <dirent.h>
-
-        static void *rest(void *unused) {
+        r#"static void *rest(void *go) {
             char state = 0;
-            while (state != 'Z') {
+            while (state != 'Z' || access(go, F_OK) != 0) {
                 FILE *file = fopen("/proc/self/stat", "r");
                 if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1) abort();
                 fclose(file);
+                usleep(1000);
             }
             orders();
-            return unused;
+            return NULL;
         }
 
         int main(int argc, char **argv) {
@@ -212,19 +211,29 @@ fn daemons_are_followed() {
             for (int i = 0; i < 5; i++) if (fork() > 0) _exit(0);
             setsid();
             if (fork() > 0) _exit(0);
-            if (argc > 1 && !strcmp(argv[1], "threads")) {
-                pthread_create(&thread, NULL, rest, NULL);
+            if (argc > 1) {
+                pthread_create(&thread, NULL, rest, argv[1]);
                 pthread_exit(NULL);
             }
             orders();
             return 0;
         }"#,
     );
-    for ending in ["main", "threads"] {
-        let checked = run(&program, &[ending], &[]);
-        assert_eq!(checked.status, Some(0), "{}", checked.report);
-        is_orders(checked.only("order"));
-    }
+    let checked = run(&program, &[], &[]);
+    assert_eq!(checked.status, Some(0), "{}", checked.report);
+    is_orders(checked.only("order"));
+
+    let (go, json) = (scratch().join("go"), scratch().join("check.json"));
+    let mut cmd = poundlock();
+    cmd.args(["check", "--json"]).arg(&json).arg("--").arg(&program).arg(&go);
+    let mut running = start(&mut cmd);
+    running.wait_for_error("goes on in the background and is followed", LIMIT);
+    std::fs::write(&go, "").expect("a file");
+    expect_status(&running.finish(LIMIT), 0);
+    let document = parsed(&json);
+    let findings = list(&document, "findings");
+    assert_eq!(findings.len(), 1, "{document:#}");
+    is_orders(&findings[0]);
 }
 
 /// Two threads that wait for each other are told of while they do, and the program goes on.
@@ -272,14 +281,21 @@ static pthread_rwlock_t shared[2] = { PTHREAD_RWLOCK_INITIALIZER, PTHREAD_RWLOCK
 static pthread_barrier_t all;
 static int count, timed;
 
+static struct timespec soon(void) {
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_nsec += 300 * 1000 * 1000;
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    return end;
+}
+
 static void *link_of(void *argument) {
     int me = (int)(long)argument;
     pthread_mutex_lock(&lock[me]); /* HELD */
     pthread_barrier_wait(&all);
     if (timed && me == 0) {
-        struct timespec end;
-        clock_gettime(CLOCK_REALTIME, &end);
-        end.tv_sec += 1;
+        struct timespec end = soon();
         if (pthread_mutex_timedlock(&lock[1 % count], &end) != ETIMEDOUT) abort();
     } else {
         pthread_mutex_lock(&lock[(me + 1) % count]); /* WANTED */
@@ -293,21 +309,46 @@ static void *writer_of(void *argument) {
     int me = (int)(long)argument;
     pthread_rwlock_rdlock(&shared[me]); /* HELD */
     pthread_barrier_wait(&all);
-    pthread_rwlock_wrlock(&shared[!me]); /* WANTED */
-    pthread_rwlock_unlock(&shared[!me]);
+    if (timed && me == 0) {
+        struct timespec end = soon();
+        if (pthread_rwlock_timedwrlock(&shared[!me], &end) != ETIMEDOUT) abort();
+    } else {
+        pthread_rwlock_wrlock(&shared[!me]); /* WANTED */
+        pthread_rwlock_unlock(&shared[!me]);
+    }
     pthread_rwlock_unlock(&shared[me]);
     return NULL;
 }
 
-int main(int argc, char **argv) {
-    if (argc < 3) abort();
-    int writers = !strcmp(argv[1], "writers");
-    timed = !strcmp(argv[1], "timed");
-    count = atoi(argv[2]);
+static void *taker(void *unused) {
+    pthread_mutex_lock(&lock[0]);
+    pthread_mutex_unlock(&lock[0]);
+    return unused;
+}
+
+static void ring(void *body(void *)) {
     pthread_t thread[4];
     pthread_barrier_init(&all, NULL, (unsigned)count);
-    for (long i = 0; i < count; i++) pthread_create(&thread[i], NULL, writers ? writer_of : link_of, (void *)i);
+    for (long i = 0; i < count; i++) pthread_create(&thread[i], NULL, body, (void *)i);
     for (int i = 0; i < count; i++) pthread_join(thread[i], NULL);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) abort();
+    timed = !strcmp(argv[1], "timed");
+    count = atoi(argv[2]);
+    ring(!strcmp(argv[1], "writers") ? writer_of : link_of);
+    if (timed) {
+        count = 2;
+        ring(writer_of);
+        pthread_t thread;
+        pthread_mutex_lock(&lock[0]);
+        pthread_create(&thread, NULL, taker, NULL);
+        struct timespec end = soon();
+        if (pthread_timedjoin_np(thread, NULL, &end) != ETIMEDOUT) abort();
+        pthread_mutex_unlock(&lock[0]);
+        pthread_join(thread, NULL);
+    }
     return 0;
 }
 "#
@@ -332,47 +373,93 @@ fn deadlocks_of_every_size_and_sort_are_told() {
         }
     }
     // It is no deadlock if one of them gives up; that the order is wrong stays true.
-    let checked = run(&program, &["timed", "3"], &["--on-deadlock", "end"]);
-    assert_eq!(checked.status, Some(0), "{}", checked.report);
-    assert!(!checked.kinds().contains(&"deadlock"), "{}", checked.report);
+    let locks = [
+        &[][..],
+        &["--lock", "poundlock"],
+        &["--lock", "any-negative", "--rwlock", "phase-fair"],
+        &["--lock", "handoff", "--rwlock", "glibc"],
+    ];
+    for locks in locks {
+        let checked = run(&program, &["timed", "3"], &[&["--on-deadlock", "end"], locks].concat());
+        assert_eq!(checked.status, Some(0), "{locks:?}: {}", checked.report);
+        assert!(!checked.kinds().contains(&"deadlock"), "{locks:?}: {}", checked.report);
+    }
 }
 
+/// However soon they end; and those of a parent that forked.
 #[test]
 fn threads_are_called_by_their_names() {
     let source = format!(
         "#define _GNU_SOURCE\n{ORDERS}{}",
-        r#"#include <stdatomic.h>
-        #include <unistd.h>
-        static atomic_int done;
-        // They live until they have been told of.
+        r#"#include <errno.h>
+        static pthread_mutex_t lent = PTHREAD_MUTEX_INITIALIZER, kept = PTHREAD_MUTEX_INITIALIZER;
+        static pthread_barrier_t both;
         static void *named_one(void *unused) {
             pthread_setname_np(pthread_self(), "giver");
-            one(unused);
-            done++;
-            for (;;) pause();
+            return one(unused);
         }
         static void *named_other(void *unused) {
             pthread_setname_np(pthread_self(), "taker");
-            while (done == 0) sleep(0);
-            other(unused);
-            for (;;) pause();
+            return other(unused);
+        }
+        // Has done nothing that is told of, but to have two locks.
+        static void *lender(void *unused) {
+            pthread_setname_np(pthread_self(), "lender");
+            pthread_mutex_lock(&lent);
+            pthread_barrier_wait(&both);
+            pthread_barrier_wait(&both);
+            return unused;
+        }
+        static void *keeper(void *unused) {
+            pthread_setname_np(pthread_self(), "keeper");
+            pthread_mutex_lock(&kept);
+            pthread_barrier_wait(&both);
+            pthread_barrier_wait(&both);
+            pthread_mutex_unlock(&kept);
+            return unused;
+        }
+        static void begin(void *body(void *), pthread_t *thread) {
+            if (pthread_create(thread, NULL, body, NULL)) abort();
         }
         int main(void) {
             pthread_t thread;
-            pthread_create(&thread, NULL, named_one, NULL);
-            pthread_create(&thread, NULL, named_other, NULL);
-            for (;;) pause();
+            begin(named_one, &thread);
+            pthread_join(thread, NULL);
+            begin(named_other, &thread);
+            pthread_join(thread, NULL);
+            pthread_barrier_init(&both, NULL, 2);
+            begin(lender, &thread);
+            pthread_barrier_wait(&both);
+            pthread_mutex_unlock(&lent);
+            pthread_barrier_wait(&both);
+            pthread_join(thread, NULL);
+            begin(keeper, &thread);
+            pthread_barrier_wait(&both);
+            pid_t child = fork();
+            if (child == 0) {
+                struct timespec past = { 0 };
+                _exit(pthread_mutex_timedlock(&kept, &past) != ETIMEDOUT);
+            }
+            int status;
+            if (waitpid(child, &status, 0) != child || status) abort();
+            pthread_barrier_wait(&both);
+            pthread_join(thread, NULL);
+            return 0;
         }"#
     );
     let program = compile_c(&source, &["-Wno-unused-function"]);
-    let mut cmd = poundlock();
-    cmd.args(["check", "--"]).arg(&program);
-    let mut running = start(&mut cmd);
-    running.wait_for_error("to do:", LIMIT);
-    running.kill(libc::SIGINT);
-    let report = stderr(&running.finish(LIMIT));
-    for name in ["giver", "taker"] {
-        assert!(report.contains(name), "{report}");
+    let checked = run(&program, &[], &[]);
+    assert_eq!(checked.status, Some(0), "{}", checked.report);
+    for (kind, names) in
+        [("order", &["giver", "taker"][..]), ("unlock-other", &["lender"]), ("fork-held", &["keeper"])]
+    {
+        let of_kind = |finding: &&Value| finding["kind"] == kind;
+        let finding = checked.findings().iter().find(of_kind).unwrap_or_else(|| panic!("{}", checked.report));
+        let threads: Vec<&str> =
+            list(finding, "threads").iter().map(|thread| text(&thread["name"])).collect();
+        for name in names {
+            assert!(threads.contains(name), "{kind}: {threads:?}\n{}", checked.report);
+        }
     }
 }
 

@@ -148,7 +148,7 @@ fn nothing_else_is_exported() {
     let scheduling =
         ["pthread_setschedparam", "pthread_setschedprio", "sched_setscheduler", "sched_setparam"];
     // What the locks look for that a program is linked with.
-    let linked = ["poundlock_statistics_3", "poundlock_check_order"];
+    let linked = ["poundlock_statistics", "poundlock_check_order"];
     // What `who` looks for in a process.
     let observed = ["poundlock_layout_1"];
     // What AddressSanitizer looks for.

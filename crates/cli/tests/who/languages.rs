@@ -11,7 +11,7 @@ use super::{Target, kinds, said, source, steady, thread as named, until_who, wai
 use crate::support::{LIMIT, expect_status, list, need, run_limited, scratch};
 
 /// In the environment of this program: it is to be looked at.
-const TARGET: &str = "POUNDLOCK_TEST_WHO_TARGET";
+pub(crate) const TARGET: &str = "POUNDLOCK_TEST_WHO_TARGET";
 
 static HELD: Mutex<i32> = Mutex::new(0);
 static WRITTEN: RwLock<i32> = RwLock::new(0);
@@ -135,6 +135,7 @@ fn go_has_threads_that_park_and_a_note() {
         assert!(list(thread, "stack").len() > 2, "{thread:#}");
     }
     said(target.pid(), &["note: Go keeps goroutines that wait for its locks off the threads"]);
+    crate::attach::languages::threads_of_go_park(&target);
 }
 
 #[test]
@@ -163,6 +164,7 @@ fn java_has_threads_that_wait_and_a_note() {
         assert!(waits["mutex"].is_u64(), "{:#}", named(&document, name));
     }
     said(target.pid(), &["note: Java's monitors", &format!("`jstack {}`", target.pid())]);
+    crate::attach::languages::threads_of_java_wait(&target);
 }
 
 /// Without symbols of its own, what is in memory tells of mutexes.

@@ -3,7 +3,7 @@
 mod cores;
 mod glibc;
 mod harmless;
-mod languages;
+pub(crate) mod languages;
 mod ours;
 mod refusals;
 

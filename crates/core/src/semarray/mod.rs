@@ -26,7 +26,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 pub use audit::Audit;
 pub use host::{Host, Process, Word};
 pub use layout::Layout;
-use layout::semaphore;
+use layout::{semaphore, undo};
 use lock::Locked;
 use queue::Operations;
 
@@ -437,6 +437,21 @@ impl<'a, H: Host> Array<'a, H> {
     /// How many sleep at the array, for any reason.
     pub fn sleepers(&self) -> u32 {
         self.load(layout::SLEEPERS)
+    }
+
+    /// Calls `each` with the number of every process whose end would give back what it has taken from a semaphore, and
+    /// how much that is. For who looks on: without the lock, so of a change that is under way a part may be seen.
+    pub fn holders(&self, num: u32, mut each: impl FnMut(u32, u32)) {
+        if num as usize >= self.layout.semaphores {
+            return;
+        }
+        for index in 0..self.load(layout::UNDO_HIGH).min(self.layout.undo_count as u32) {
+            let slot = self.undo_slot(index);
+            let taken = self.load(slot + undo::ADJUSTMENTS + num as usize).cast_signed();
+            if taken > 0 && self.load(slot + undo::OWNER) != 0 {
+                each(self.load(slot + undo::PROCESS), taken.unsigned_abs());
+            }
+        }
     }
 
     /// That process is gone: drops its sleepers, applies its adjustments, and takes the lock from it.

@@ -4,20 +4,17 @@
 //! one that the jump went by.
 
 macro_rules! go_on {
-    (1, $body:path) => { $crate::arch::go_on! { @ "x1", "x2", $body } };
-    (2, $body:path) => { $crate::arch::go_on! { @ "x2", "x3", $body } };
-    (3, $body:path) => { $crate::arch::go_on! { @ "x3", "x4", $body } };
-    (5, $body:path) => { $crate::arch::go_on! { @ "x5", "x6", $body } };
-    (@ $ret:literal, $sp:literal, $body:path) => {
+    (5, $body:path) => {
         ::core::arch::naked_asm!(
             ".cfi_startproc",
-            concat!("mov ", $ret, ", x30"),
-            concat!("mov ", $sp, ", sp"),
+            "mov x5, x30",
+            "mov x6, sp",
             "b {body}",
             ".cfi_endproc",
             body = sym $body,
         )
     };
+    ($count:tt, $body:path) => { ::poundlock_linux::go_on! { $count, $body } };
 }
 
 /// Makes a frame with room for that many bytes, of which the first 16 are the frame's record.

@@ -1,9 +1,6 @@
 //! x86-64.
 
 macro_rules! go_on {
-    (1, $body:path) => { $crate::arch::go_on! { @ "rsi", "rdx", $body } };
-    (2, $body:path) => { $crate::arch::go_on! { @ "rdx", "rcx", $body } };
-    (3, $body:path) => { $crate::arch::go_on! { @ "rcx", "r8", $body } };
     // The stack pointer is a seventh argument.
     (5, $body:path) => {
         ::core::arch::naked_asm!(
@@ -20,16 +17,7 @@ macro_rules! go_on {
             body = sym $body,
         )
     };
-    (@ $ret:literal, $sp:literal, $body:path) => {
-        ::core::arch::naked_asm!(
-            ".cfi_startproc",
-            concat!("mov ", $ret, ", qword ptr [rsp]"),
-            concat!("lea ", $sp, ", [rsp + 8]"),
-            "jmp {body}",
-            ".cfi_endproc",
-            body = sym $body,
-        )
-    };
+    ($count:tt, $body:path) => { ::poundlock_linux::go_on! { $count, $body } };
 }
 
 macro_rules! cancellable_wait {

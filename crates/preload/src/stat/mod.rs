@@ -165,13 +165,22 @@ pub(crate) fn created_at(address: usize, kind: LockKind, site: CallSite) {
 /// What is at this address, if anything is, is destroyed. Its word, 0 if it has none. Under check a spinlock,
 /// which has no room for a mark, keeps its place: so that what is done with it afterwards is seen.
 pub(crate) fn destroyed_at(address: usize, kind: LockKind, site: CallSite) -> u32 {
+    ends_at(address, kind, site, check::is_on() && kind == LockKind::Spinlock)
+}
+
+/// As [`destroyed_at`], of what bears no mark of its end: nothing more is said of it.
+pub(crate) fn ended_at(address: usize, kind: LockKind, site: CallSite) {
+    ends_at(address, kind, site, false);
+}
+
+fn ends_at(address: usize, kind: LockKind, site: CallSite, keeps_its_place: bool) -> u32 {
     if check::is_on() {
         RECORDER.meets(at(address, kind));
     }
     let Some(word) = WORDS.known(address) else { return 0 };
     RECORDER.destroyed(LockRef { word, address, kind, writers: None }, site);
     let last = word.load(Relaxed);
-    if !(check::is_on() && kind == LockKind::Spinlock) {
+    if !keeps_its_place {
         WORDS.free(address);
     }
     last
@@ -199,7 +208,8 @@ pub(crate) fn acquire<Time>(
             RECORDER.refused(lock, site, None, true);
         }
     } else if result == EBUSY {
-        let wait = RECORDER.wait_begin(lock, site, manner);
+        let timed = matches!(patience, Patience::Until(_));
+        let wait = RECORDER.wait_begin(lock, site, if timed { manner.timed() } else { manner });
         result = acquire(patience);
         match result {
             0 | EOWNERDEAD => RECORDER.acquired_after_wait(lock, wait, site, manner),

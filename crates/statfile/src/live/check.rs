@@ -44,6 +44,8 @@ pub struct Logged {
     pub moment: u64,
     /// The thread's id, in the process's own namespace.
     pub tid: u32,
+    /// The thread's name, when it logged for the first time.
+    pub name: String,
     /// The locks that it is about: of an edge `from` and `to`.
     pub locks: Vec<LoggedLock>,
     /// What happened.
@@ -160,9 +162,11 @@ impl Live {
                 other => other,
             },
             layout::LOG_MISUSE => self.misuse(log, at, thread)?,
+            layout::LOG_NAMED => (Event::Named(thread), Vec::new()),
             kind => self.about_a_lock(at, thread, kind)?,
         };
-        Some(Logged { moment: log.next, tid: head(offset_of!(LogHead, tid)), locks, event })
+        let tid = head(offset_of!(LogHead, tid));
+        Some(Logged { moment: log.next, tid, name: self.name(at), locks, event })
     }
 
     fn edge(&self, log: &mut Log, at: u64, thread: Serial) -> (Event, Vec<LoggedLock>) {
@@ -213,6 +217,13 @@ impl Live {
         };
         let locks = lock.map(|lock| LoggedLock { lock, address, kind }).into_iter().collect();
         Some((Event::Misuse(misuse), locks))
+    }
+
+    fn name(&self, at: u64) -> String {
+        let half = |n: u64| self.u64(at.saturating_add(offset_of!(LogSlot, name) as u64 + 8 * n));
+        let bytes: Vec<u8> = [half(0), half(1)].into_iter().flat_map(u64::to_ne_bytes).collect();
+        let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
     }
 
     fn about_a_lock(&self, at: u64, thread: Serial, kind: u32) -> Option<(Event, Vec<LoggedLock>)> {
@@ -342,6 +353,13 @@ impl Live {
     pub fn wait_mode(&self, record: usize) -> Mode {
         let at = self.checked(record).map(|at| at + offset_of!(Checked, wait_mode) as u64);
         Mode::from_byte(at.map_or(0, |at| self.u32(at)) as u8)
+    }
+
+    /// Whether the wait ends by itself, at a time.
+    #[must_use]
+    pub fn wait_is_timed(&self, record: usize) -> bool {
+        let at = self.checked(record).map(|at| at + offset_of!(Checked, wait_timed) as u64);
+        at.is_some_and(|at| self.u32(at) != 0)
     }
 
     /// The thread whose end it waits for, as a `pthread_t`, if it does.

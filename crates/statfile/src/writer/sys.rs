@@ -159,6 +159,45 @@ pub(super) fn tid() -> u32 {
     unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
+/// The kernel's name of a thread: up to 15 bytes, and zeros.
+pub(super) type Name = [u64; 2];
+
+/// That of the calling thread.
+pub(super) fn thread_name() -> Name {
+    let mut name = Name::default();
+    // SAFETY: writes 16 bytes, which are our own.
+    unsafe { libc::syscall(libc::SYS_prctl, libc::PR_GET_NAME, name.as_mut_ptr()) };
+    name
+}
+
+/// That of another thread of the process; zeros if it cannot be read.
+pub(super) fn name_of_thread(tid: u32) -> Name {
+    const BEGIN: &[u8] = b"/proc/self/task/";
+    const END: &[u8] = b"/comm\0";
+    let mut path = [0u8; 48];
+    path[..BEGIN.len()].copy_from_slice(BEGIN);
+    let digits = tid.checked_ilog10().unwrap_or(0) as usize + 1;
+    let mut rest = tid;
+    for place in path[BEGIN.len()..BEGIN.len() + digits].iter_mut().rev() {
+        *place = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    path[BEGIN.len() + digits..][..END.len()].copy_from_slice(END);
+    let mut name = [0u8; 16];
+    let path = CStr::from_bytes_until_nul(&path).unwrap_or_default();
+    let Ok(file) = Fd::open(path, libc::O_RDONLY) else { return Name::default() };
+    // SAFETY: our own buffer.
+    let len = unsafe { file.read(name.as_mut_ptr(), name.len()) }.unwrap_or(0);
+    // A line.
+    name[len.saturating_sub(1)..].fill(0);
+    let half = |at: usize| {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&name[at..at + 8]);
+        u64::from_ne_bytes(bytes)
+    };
+    [half(0), half(8)]
+}
+
 pub(super) fn yield_now() {
     // SAFETY: always succeeds.
     unsafe { libc::syscall(libc::SYS_sched_yield) };

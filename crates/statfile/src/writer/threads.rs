@@ -37,6 +37,8 @@ pub(super) fn take(map: Map) -> Option<&'static Record> {
         checked.serial.store(header.next_serial.fetch_add(1, Relaxed), Relaxed);
         checked.thread.store(super::check::this_thread(), Relaxed);
         checked.had.iter().for_each(|had| had.store(0, Relaxed));
+        checked.named.store(0, Relaxed);
+        checked.name.iter().for_each(|half| half.store(0, Relaxed));
     }
     record.state.store(HELD, Relaxed);
     Some(record)

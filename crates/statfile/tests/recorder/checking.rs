@@ -25,8 +25,15 @@ fn log(directory: &Path) -> Vec<Logged> {
 fn events(path: &Path) -> Vec<Logged> {
     let live = Live::open(path).expect("a good file");
     let mut all = Vec::new();
-    live.events(&mut Log::default(), &mut |event| all.push(event));
+    live.events(&mut Log::default(), &mut |event| push(&mut all, event));
     all
+}
+
+/// But for the names of threads.
+fn push(all: &mut Vec<Logged>, logged: Logged) {
+    if !matches!(logged.event, Event::Named(_)) {
+        all.push(logged);
+    }
 }
 
 fn edges(log: &[Logged]) -> Vec<Edge> {
@@ -109,7 +116,7 @@ fn an_order_is_logged_once_for_each_thread() {
     let live = Live::open(&only_file(directory.path())).expect("a good file");
     let mut log = Log::default();
     let mut all = Vec::new();
-    live.events(&mut log, &mut |logged| all.push(logged));
+    live.events(&mut log, &mut |logged| push(&mut all, logged));
     // What has been read is not read again.
     live.events(&mut log, &mut |_| panic!("again"));
     assert_eq!(all.len(), 2, "{all:?}");
@@ -124,6 +131,33 @@ fn an_order_is_logged_once_for_each_thread() {
     live.events(&mut log, &mut |logged| assert_eq!(logged.event, Event::Died(id(a.seen()))));
     assert!(live.describe(id(a.seen())).expect("nothing took its place").destroyed);
     assert_eq!(live.unseen(), poundlock_statfile::Unseen::default());
+}
+
+#[test]
+fn a_thread_is_named_before_it_is_told_of_and_by_its_last_name() {
+    recording!(Called: directory, _, CHECKED);
+    let (a, b) = (Lock::default(), Lock::default());
+    let body = || {
+        both::<Called>(a.seen(), b.seen());
+        // SAFETY: a C string.
+        unsafe { libc::prctl(libc::PR_SET_NAME, c"late".as_ptr()) };
+    };
+    std::thread::scope(|scope| {
+        std::thread::Builder::new().name("early".to_owned()).spawn_scoped(scope, body).expect("it starts");
+    });
+    let live = Live::open(&only_file(directory.path())).expect("a good file");
+    let mut all = Vec::new();
+    live.events(&mut Log::default(), &mut |logged| all.push(logged));
+    let of_edge = edges(&all)[0].thread;
+    let its_own: Vec<(&str, bool)> = all
+        .iter()
+        .filter_map(|logged| match &logged.event {
+            Event::Edge(edge) => Some((&*logged.name, edge.thread == of_edge)),
+            Event::Named(thread) => Some((&*logged.name, *thread == of_edge)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(its_own, [("early", true), ("late", true)], "{all:?}");
 }
 
 #[test]
@@ -467,7 +501,7 @@ fn what_finds_no_room_is_said() {
     assert!(unseen.orders > 0 && unseen.events == 0, "{unseen:?}");
     let mut all = Vec::new();
     let mut log = Log::default();
-    live.events(&mut log, &mut |logged| all.push(logged));
+    live.events(&mut log, &mut |logged| push(&mut all, logged));
     assert_eq!(all.len(), 16, "as many as there is room for pairs");
     // There is room in the log again, but not in the table.
     both::<Tiny>(locks[0].seen(), locks[38].seen());

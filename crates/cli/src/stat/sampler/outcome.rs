@@ -29,6 +29,21 @@ pub(crate) struct Outcome {
     pub(crate) series: Series,
 }
 
+impl Outcome {
+    /// What threads wait for in futex calls is known otherwise: one that does nothing else is not idle.
+    pub(crate) fn futexes_are_seen(&mut self) {
+        let processes = self.processes.iter_mut().flat_map(|process| {
+            let threads = process.threads.iter_mut().map(|threads| &mut threads.times);
+            threads.chain([&mut process.times])
+        });
+        for times in processes.chain([&mut self.total]) {
+            if let Some(sum) = times.idle.remove(&Sleep::Futex) {
+                times.asleep.entry(Sleep::Futex).or_default().merge(sum);
+            }
+        }
+    }
+}
+
 /// A number that rests on samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Estimate {

@@ -48,7 +48,7 @@ impl Watched {
             .env("POUNDLOCK_STAT_DIR", &dir)
             .stdin(Stdio::piped());
         let child = cmd.spawn().expect("the program starts");
-        let sampler = Sampler::start(&dir, Whom::Process(child.id())).expect("a thread");
+        let sampler = Sampler::start(&dir, Whom::Processes(vec![child.id()])).expect("a thread");
         Watched { child, sampler: Some(sampler) }
     }
 

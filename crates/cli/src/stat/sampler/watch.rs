@@ -30,13 +30,12 @@ const NAMES: usize = 1 << 16;
 const SPARE_FILES: usize = 256;
 
 /// Which processes are watched, with all that they start and all that leave a statistics file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Whom {
     /// The children of this process.
     Children,
-    /// That one.
-    #[cfg(test)]
-    Process(u32),
+    /// Those.
+    Processes(Vec<u32>),
 }
 
 /// A generator of numbers that are random enough to pick threads by.
@@ -181,9 +180,8 @@ impl Watch {
     /// Finds processes, their files and their threads.
     pub(super) fn discover(&mut self, now: u64) {
         let files = by_process(&self.dir);
-        let mut pids: Vec<(u32, u32)> = match self.whom {
-            #[cfg(test)]
-            Whom::Process(pid) => vec![(pid, 0)],
+        let mut pids: Vec<(u32, u32)> = match &self.whom {
+            Whom::Processes(pids) => pids.iter().map(|&pid| (pid, 0)).collect(),
             Whom::Children => proc::children_of(std::process::id()),
         };
         let mut seen: HashSet<u32> = pids.iter().map(|&(pid, _)| pid).collect();
@@ -221,7 +219,7 @@ impl Watch {
     }
 
     fn found(&mut self, pid: u32, parent: u32, now: u64) {
-        let Some(stat) = Stat::read(pid).filter(|stat| !matches!(stat.state, 'Z' | 'X')) else { return };
+        let Some(stat) = Stat::read(pid).filter(|stat| !stat.is_over()) else { return };
         let inner = proc::inner_pid(pid).unwrap_or(pid);
         let parent = if parent == 0 { stat.parent } else { parent };
         let known = self.processes.iter().find(|process| process.pid == parent);
@@ -485,7 +483,7 @@ impl Watched {
     /// Brings its name, its file and its threads up to date. False if it has ended.
     fn discover(&mut self, now: u64, files: Option<&BTreeMap<u32, PathBuf>>, room: &mut usize) -> bool {
         let stat = Stat::read(self.pid);
-        let lives = |stat: &Stat| stat.started == self.started && !matches!(stat.state, 'Z' | 'X');
+        let lives = |stat: &Stat| stat.started == self.started && !stat.is_over();
         let Some(stat) = stat.filter(lives) else { return false };
         self.about.name = stat.name;
         if let Ok(exe) = std::fs::read_link(format!("/proc/{}/exe", self.pid)) {

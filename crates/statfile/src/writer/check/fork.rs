@@ -8,7 +8,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use super::super::map::Map;
-use super::{held, locks};
+use super::super::sys::{self, Name};
+use super::{held, locks, log};
 use crate::layout::{self, Held, ON_STACK, Record, SHORT_LIST};
 
 /// As many threads may fork at a time and be seen.
@@ -36,6 +37,9 @@ struct Other {
     thread: AtomicU32,
     stack: AtomicU32,
     mode: AtomicU32,
+    /// Its id; 0 once it is named in the child's log.
+    tid: AtomicU32,
+    name: [AtomicU64; 2],
 }
 
 impl Other {
@@ -45,6 +49,8 @@ impl Other {
             thread: AtomicU32::new(0),
             stack: AtomicU32::new(0),
             mode: AtomicU32::new(0),
+            tid: AtomicU32::new(0),
+            name: [const { AtomicU64::new(0) }; 2],
         }
     }
 }
@@ -104,7 +110,14 @@ impl Fork {
             .flat_map(|record| held::list(map, record).iter().map(move |held| (record, held)))
             .filter(|(_, held)| held.word.load(Acquire) != 0);
         let mut len = 0;
+        let mut named: (u32, Name) = (0, Name::default());
         for ((record, held), to) in others.zip(&self.others) {
+            let tid = record.tid.load(Relaxed);
+            if named.0 != tid {
+                named = (tid, sys::name_of_thread(tid));
+            }
+            to.tid.store(tid, Relaxed);
+            to.name.iter().zip(named.1).for_each(|(half, new)| half.store(new, Relaxed));
             to.thread.store(record.checked().serial.load(Relaxed), Relaxed);
             to.stack.store(held.stack.load(Relaxed), Relaxed);
             to.mode.store(held::mode(held), Relaxed);
@@ -122,6 +135,41 @@ impl Fork {
         let mode = super::Mode::from_byte(other.mode.load(Relaxed) as u8);
         let reads = matches!(mode, super::Mode::Read | super::Mode::FairRead);
         Some((other.thread.load(Relaxed), other.stack.load(Relaxed), reads))
+    }
+
+    /// A thread has this lock in this mode: if it is one of a child, the lock was free for that, or has become so.
+    #[inline(always)]
+    pub(in crate::writer) fn is_had(&self, map: Map, word: u32, mode: super::Mode) {
+        if self.others_len.load(Relaxed) != 0 {
+            self.forget(map, word, mode);
+        }
+    }
+
+    #[cold]
+    fn forget(&self, map: Map, word: u32, mode: super::Mode) {
+        if map.header().first_serial.load(Relaxed) <= 1 {
+            // Of a process that is about to fork.
+            return;
+        }
+        let all = &self.others[..self.others_len.load(Acquire) as usize];
+        for other in all.iter().filter(|other| other.word.load(Relaxed) == word) {
+            // A reader comes in beside readers, which stay.
+            let held = super::Mode::from_byte(other.mode.load(Relaxed) as u8);
+            if mode == super::Mode::Exclusive || held == super::Mode::Exclusive {
+                other.word.store(0, Relaxed);
+            }
+        }
+    }
+
+    /// Logs, in the child whose file this is, how the thread was called that held this lock at the fork.
+    pub(in crate::writer) fn mention(&self, map: Map, word: u32) {
+        let all = &self.others[..self.others_len.load(Acquire) as usize];
+        let Some(other) = all.iter().find(|other| other.word.load(Relaxed) == word) else { return };
+        let tid = other.tid.swap(0, Relaxed);
+        if tid != 0 {
+            let name = [0, 1].map(|half| other.name[half].load(Relaxed));
+            log::is_called(map, (other.thread.load(Relaxed), tid), name);
+        }
     }
 
     /// After it, in the parent.

@@ -9,7 +9,8 @@
 //!   of an unlocked one, and has not yet been here, is given time. It is `uninitialised` if its bytes are none
 //!   that a lock of its kind can have, which the caller knows.
 //! * A lock lies in a frame that is gone if it lay above the stack pointer when it was taken, lies below it
-//!   now, and both are in the mapping that is this thread's stack; coroutines have others.
+//!   now, and both are in the mapping that is this thread's stack; coroutines have others. Where that of a coroutine is
+//!   an array on the thread's own, the outermost callers differ.
 //! * A forked child takes a lock that a thread had which it does not have, if that was so just before the fork
 //!   and no thread of the child has it now.
 //! * A thread waits for a condition variable as long as nobody has signalled it since the wait began. One that
@@ -261,9 +262,14 @@ impl<H: Host> Recorder<H> {
         while let Some(held) = held::list(map, record).iter().find(gone) {
             let address = held.address.load(Relaxed);
             let known = locks::by_word(map, held.word.load(Relaxed));
-            match known.filter(|_| modules::is_own_stack(site.sp as u64, address)) {
+            let stack = self.stack(stay, site);
+            let is_gone = |_: &Known| {
+                begin_alike(map, held.stack.load(Relaxed), stack)
+                    && modules::is_own_stack(site.sp as u64, address)
+            };
+            match known.filter(is_gone) {
                 Some(known) => {
-                    let finding = Finding::about(Wrong::FrameGone, known, self.stack(stay, site));
+                    let finding = Finding::about(Wrong::FrameGone, known, stack);
                     found_beside_the_hold(map, record, finding, Some(known));
                     // What comes there is something else.
                     locks::retire(map, record, known, 0);
@@ -285,9 +291,19 @@ impl<H: Host> Recorder<H> {
         if thread >= first || (reads && end.mode != crate::check::Mode::Exclusive) {
             return;
         }
-        if holder_of(map, end.known).is_some() {
+        // A thread of the child that has it is known, if it has had the time to say so.
+        let is_alone = map.header().started.load(Relaxed) == 0;
+        let looks = if is_alone { 1 } else { LOOKS_IN_CHILD };
+        let is_stuck = |look: u32| {
+            if look > 0 {
+                pause();
+            }
+            holder_of(map, end.known).is_none() && self.fork.other(word).is_some()
+        };
+        if !(0..looks).all(is_stuck) {
             return;
         }
+        self.fork.mention(map, word);
         let finding = Finding {
             other_stack: stack,
             other_thread: Some(Serial(thread)),
@@ -492,14 +508,40 @@ fn is_within(lock: LockRef<'_>) -> bool {
     core::ptr::from_ref(lock.word).addr().wrapping_sub(start) < LARGEST
 }
 
-/// Whether the lock's word stays as it is, for longer than a thread that has locked it needs to write its own.
-fn stays(lock: LockRef<'_>, claim: u32) -> bool {
-    const LOOKS: usize = 20;
+/// Whether both stacks begin with the same call: if not, one of them is a coroutine's. Where they are not unwound,
+/// they are taken for one.
+fn begin_alike(map: Map, one: u32, other: u32) -> bool {
+    let outermost = |number: u32| {
+        let slot = map.stack(number).filter(|_| number != 0)?;
+        let len = slot.len.load(Relaxed) as usize;
+        // A longer one has no known beginning.
+        Some((len, slot.frames.get(len.checked_sub(1)?)?.load(Relaxed)))
+    };
+    match (outermost(one), outermost(other)) {
+        (Some((1, _)), Some((1, _))) => true,
+        (Some((one_len, one)), Some((other_len, other))) => {
+            one == other && one_len < layout::MAX_FRAMES && other_len < layout::MAX_FRAMES
+        }
+        _ => false,
+    }
+}
+
+/// As often is looked, in a forked child with several threads, whether one of them has a lock: for a second.
+const LOOKS_IN_CHILD: u32 = 100;
+
+/// Gives other threads time.
+fn pause() {
     let pause = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
     let _errno = sys::Errno::keep();
+    // SAFETY: our own variable.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const pause, 0usize) };
+}
+
+/// Whether the lock's word stays as it is, for longer than a thread that has locked it needs to write its own.
+fn stays(lock: LockRef<'_>, claim: u32) -> bool {
+    const LOOKS: usize = 100;
     (0..LOOKS).all(|_| {
-        // SAFETY: our own variable.
-        unsafe { libc::syscall(libc::SYS_nanosleep, &raw const pause, 0usize) };
+        pause();
         lock.word.load(Relaxed) == claim
     })
 }

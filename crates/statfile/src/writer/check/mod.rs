@@ -42,11 +42,13 @@ pub struct Manner {
     pub tries: bool,
     /// The lock refuses the thread that has it, or lets it have it again: to ask is no mistake.
     pub allows: bool,
+    /// It waits until a time, and no longer.
+    pub timed: bool,
 }
 
 impl Manner {
     /// Alone, however long it takes.
-    pub const LOCK: Manner = Manner { mode: Mode::Exclusive, tries: false, allows: false };
+    pub const LOCK: Manner = Manner { mode: Mode::Exclusive, tries: false, allows: false, timed: false };
     /// Alone, if nobody has it.
     pub const TRY: Manner = Manner { tries: true, ..Manner::LOCK };
 
@@ -54,6 +56,12 @@ impl Manner {
     #[must_use]
     pub const fn trying(self) -> Manner {
         Manner { tries: true, ..self }
+    }
+
+    /// The same, by a thread that waits until a time at most.
+    #[must_use]
+    pub const fn timed(self) -> Manner {
+        Manner { timed: true, ..self }
     }
 
     /// In 24 bits.
@@ -66,6 +74,8 @@ impl Manner {
             mode: Mode::from_byte((bits >> 8) as u8),
             tries: bits & 1 << 16 != 0,
             allows: bits & 1 << 17 != 0,
+            // Of a wait alone.
+            timed: false,
         }
     }
 }
@@ -299,7 +309,7 @@ impl<H: Host> Recorder<H> {
         blocking::end_stale(map, record, site, wait.began);
         wait.shown = record.wait_began.load(Relaxed) == 0;
         if wait.shown {
-            show_wait(record, known, lock, &end, site, wait.began);
+            show_wait(record, known, lock, &end, site, (wait.began, manner.timed));
         }
         now_and_then(map, wait.began);
         wait
@@ -533,8 +543,19 @@ impl<H: Host> Recorder<H> {
         }
         known.slot.waiters.fetch_add(1, Relaxed);
         record.checked().wait_join.store(join as u64, Relaxed);
-        show_wait(record, known, lock, &end, site, now);
+        show_wait(record, known, lock, &end, site, (now, false));
         now_and_then(map, now);
+    }
+
+    /// The wait that has just begun with [`Recorder::blocks`] or one of its like ends by itself, at a time. Only
+    /// under check.
+    #[cold]
+    pub fn wait_is_timed(&'static self) {
+        if let Some(stay) = self.stay().filter(|_| self.checks())
+            && stay.record.nested.load(Relaxed) == 0
+        {
+            stay.record.checked().wait_timed.store(1, Relaxed);
+        }
     }
 
     pub(super) fn checked_unblocked(&'static self, how: Ended) {
@@ -672,6 +693,7 @@ impl<H: Host> Recorder<H> {
             tried,
             on_stack: misuse::may_be_on_stack(lock.address, site),
         };
+        self.fork.is_had(stay.map, end.known.word, end.mode);
         // Without room for it, nobody is known to hold it.
         if held::push(stay.map, stay.record, &new) {
             hold(stay, end);
@@ -695,6 +717,7 @@ impl<H: Host> Recorder<H> {
 pub(super) fn ends(map: Map, record: &'static Record) {
     misuse::ends(map, record);
     held::clear(map, record);
+    log::ends(map, record);
 }
 
 /// HOLDER, if it is readers of which one lets go.
@@ -732,9 +755,17 @@ fn hold<H: Host>(stay: &Stay<H>, end: &End) {
     }
 }
 
-/// Shows in the record what its thread waits for.
-fn show_wait(record: &Record, known: Known, lock: LockRef<'_>, end: &End, site: CallSite, now: u64) {
+/// Shows in the record what its thread waits for, since when, and whether the wait is timed.
+fn show_wait(
+    record: &Record,
+    known: Known,
+    lock: LockRef<'_>,
+    end: &End,
+    site: CallSite,
+    (now, timed): (u64, bool),
+) {
     let checked = record.checked();
+    checked.wait_timed.store(timed.into(), Relaxed);
     checked.wait_stack.store(end.stack, Relaxed);
     checked.wait_mode.store(end.mode as u32, Relaxed);
     // Release: after the end of the last wait, for a reader that looks at both ends of this one.
@@ -803,6 +834,9 @@ pub(super) fn found(map: Map, record: &'static Record, finding: &Finding) {
 }
 
 fn append_finding(map: Map, record: &'static Record, finding: &Finding) {
+    if let Some(other) = finding.other_thread.and_then(|other| by_serial(map, other.0)) {
+        log::mention(map, other);
+    }
     log::append(map, record, layout::LOG_MISUSE, |event| {
         let event = event.misuse();
         event.what.store(finding.what as u32, Relaxed);

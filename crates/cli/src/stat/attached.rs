@@ -1,0 +1,314 @@
+//! `stat` of what needs no preparation: running processes, and commands into which nothing is loaded. What they
+//! wait for is seen from outside, by their futex calls ([`crate::attach`]). A process that counts by itself,
+//! because `stat` has started it, is read instead.
+
+use std::cell::Cell;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use poundlock_names::{Choice, LockName, RwLocks};
+use poundlock_statfile::Snapshot;
+
+use super::figures::{Figures, forget_longest};
+use super::report::{About, Report, STILL_RUNNING, Wanted};
+use super::sampler::{Outcome, Sampler, Whom};
+use super::text::{self, Style};
+use super::{Args, Files, diagnosis};
+use crate::attach::{self, Engine};
+use crate::launch::{self, Meanwhile};
+use crate::message::{Failure, say, status};
+use crate::observe::place::{self, monotonic_ns, name_of};
+use crate::output::counted;
+use crate::program::reason;
+
+/// So often is taken in what has come,
+const PAUSE: Duration = Duration::from_millis(10);
+/// and is looked whether the processes live.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Where the figures come from.
+enum From {
+    Calls(Box<Engine>),
+    /// The process's own file.
+    File(PathBuf),
+}
+
+/// What is watched, for how long.
+struct Watching<'a> {
+    args: &'a Args,
+    from: From,
+    command: Vec<String>,
+    began: Instant,
+    measured_from: Option<Instant>,
+    /// What does not count.
+    before: Vec<Snapshot>,
+    sampler: Option<Sampler>,
+    next_interim: Option<Instant>,
+    next_look: Instant,
+    files: Option<Files>,
+    hurries: bool,
+    /// The report is made, or the processes have ended.
+    over: &'a Cell<bool>,
+    outcome: Result<(), Failure>,
+}
+
+/// Of processes that run.
+pub(super) fn processes(args: &Args) -> Result<u8, Failure> {
+    for &pid in &args.pid {
+        crate::remote::process::check_id(pid)?;
+    }
+    let own: Vec<Option<PathBuf>> = args.pid.iter().map(|&pid| attach::record_file(pid)).collect();
+    let from = match &own[..] {
+        [Some(file)] => From::File(file.clone()),
+        _ => {
+            let counting = args.pid.iter().zip(&own).find(|(_, file)| file.is_some());
+            if let Some((pid, _)) = counting {
+                return Err(Failure::new(
+                    status::USAGE,
+                    format_args!("process {pid} counts by itself (poundlock stat): ask for it alone"),
+                ));
+            }
+            From::Calls(Box::new(Engine::attach(&args.pid, args.stacks)?))
+        }
+    };
+    // The sampler wants a place where there could be files.
+    let dir = place::directory(super::figures::PREFIX)?;
+    let names: Vec<String> = match args.pid[..] {
+        [pid] => words(pid),
+        _ => args.pid.iter().map(|&pid| name_of(pid)).collect(),
+    };
+    let over = Cell::new(false);
+    let whom = Whom::Processes(args.pid.clone());
+    let files = Files::open(args)?;
+    launch::await_signals();
+    let mut watching = Watching::begin(args, from, names, files, (dir.path(), whom), &over);
+    if args.r#for.is_none() && args.every.is_none() {
+        let whom: Vec<String> = args.pid.iter().map(|&pid| format!("{} ({pid})", name_of(pid))).collect();
+        say(format_args!("watching {} until it ends, or Ctrl-C", whom.join(", ")));
+    }
+    launch::linger(&mut watching, &mut || !over.get());
+    watching.finish(None);
+    watching.outcome.map(|()| 0)
+}
+
+/// Of a command.
+pub(super) fn command(args: &Args) -> Result<u8, Failure> {
+    let program = launch::find(&args.run.command)?;
+    let files = Files::open(args)?;
+    let engine = Engine::before_start(&program, args.stacks)?;
+    let dir = place::directory(super::figures::PREFIX)?;
+    let words: Vec<String> =
+        args.run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let over = Cell::new(false);
+    let from = From::Calls(Box::new(engine));
+    let mut watching = Watching::begin(args, from, words, files, (dir.path(), Whom::Children), &over);
+    let ended = launch::run_with(&program, &args.run.command, &[], &mut watching)?;
+    watching.finish(Some(ended.in_words()));
+    match watching.outcome {
+        Ok(()) => Ok(ended.exit_code()),
+        // The command's own failure says more than ours.
+        Err(failure) if ended.status.success() => Err(failure),
+        Err(failure) => {
+            say(&failure.line);
+            Ok(ended.exit_code())
+        }
+    }
+}
+
+/// The command line of a process.
+fn words(pid: u32) -> Vec<String> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = line.split(|&byte| byte == 0).filter(|word| !word.is_empty());
+    let words: Vec<String> = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+    if words.is_empty() { vec![name_of(pid)] } else { words }
+}
+
+impl<'a> Watching<'a> {
+    fn begin(
+        args: &'a Args,
+        from: From,
+        command: Vec<String>,
+        files: Files,
+        (dir, whom): (&Path, Whom),
+        over: &'a Cell<bool>,
+    ) -> Self {
+        let began = Instant::now();
+        let sampler = Sampler::start(dir, whom).map_err(|error| {
+            say(format_args!("where threads spend their time is not looked at: {}", reason(&error)));
+        });
+        let before = match &from {
+            From::File(file) => {
+                forget_longest(file);
+                Figures::read(file, monotonic_ns()).whole()
+            }
+            From::Calls(_) => Vec::new(),
+        };
+        Watching {
+            args,
+            from,
+            command,
+            began,
+            measured_from: args.delay.is_none().then_some(began),
+            before,
+            sampler: sampler.ok(),
+            next_interim: args.every.map(|pause| began + pause),
+            next_look: began + LOOK,
+            files: Some(files),
+            hurries: false,
+            over,
+            outcome: Ok(()),
+        }
+    }
+
+    fn start_at(&self) -> Option<Instant> {
+        self.args.delay.filter(|_| self.measured_from.is_none()).map(|delay| self.began + delay)
+    }
+
+    fn end_at(&self) -> Option<Instant> {
+        Some(self.measured_from? + self.args.r#for?)
+    }
+
+    /// What the processes wait for: figures, what they are about, and where threads were.
+    fn figures(&mut self, ending: String, mut sampled: Option<Outcome>) -> (Figures, About, Option<Outcome>) {
+        let from = self.measured_from.unwrap_or(self.began);
+        let (figures, futexes) = match &mut self.from {
+            From::Calls(engine) => {
+                sampled.iter_mut().for_each(Outcome::futexes_are_seen);
+                (Figures::seen(engine.snapshots()), Some(engine.events()))
+            }
+            From::File(file) => (Figures::read(file, monotonic_ns()), None),
+        };
+        let own = Choice::parse(LockName::Glibc.name()).unwrap_or_default();
+        let lock = match (futexes, figures.snapshots.first()) {
+            (None, Some(snapshot)) => Choice::parse(&snapshot.lock).unwrap_or(own),
+            _ => own,
+        };
+        let rwlock = figures.snapshots.first().and_then(|snapshot| RwLocks::parse(&snapshot.rwlock));
+        let about = About {
+            command: self.command.clone(),
+            lock,
+            rwlocks: RwLocks::of(lock, rwlock),
+            wall_ns: u64::try_from(from.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            ending,
+            now_ns: monotonic_ns(),
+            delayed: self.args.delay.is_some(),
+            futexes,
+        };
+        (figures, about, sampled)
+    }
+
+    /// Makes the report, if it is not made. Without words for it the processes may go on.
+    fn finish(&mut self, ending: Option<String>) {
+        self.over.set(true);
+        let Some(files) = self.files.take() else { return };
+        let ending = ending.unwrap_or_else(|| {
+            let goes_on = match &self.from {
+                From::Calls(engine) => engine.goes_on(),
+                From::File(_) => self.args.pid.iter().any(|&pid| place::is_alive(pid)),
+            };
+            if goes_on { STILL_RUNNING.to_owned() } else { "ended".to_owned() }
+        });
+        let sampled = self.sampler.take().map(Sampler::finish);
+        let (figures, about, sampled) = self.figures(ending, sampled);
+        self.outcome = super::report(self.args, about, &self.before, &figures, sampled, files);
+    }
+
+    fn interim(&mut self) {
+        let sampled = self.sampler.as_ref().map(Sampler::so_far);
+        let (figures, about, sampled) = self.figures(STILL_RUNNING.to_owned(), sampled);
+        let shown = if self.args.top == 0 { usize::MAX } else { self.args.top };
+        let wanted = Wanted { each: self.args.each.then_some(shown), json: None };
+        match Report::new(about, &self.before, &figures, sampled, wanted) {
+            Ok(report) => {
+                let (columns, colour) = Style::of_standard_error();
+                let style = Style { columns, colour, shown, events: false };
+                let text = text::text(&report, &diagnosis::of(&report), style);
+                let _ = std::io::stderr().lock().write_all(text.as_bytes());
+            }
+            Err(error) => say(format_args!("the interim report: {error}")),
+        }
+    }
+}
+
+impl Meanwhile for Watching<'_> {
+    fn next(&mut self) -> Option<Duration> {
+        if self.files.is_none() {
+            return None;
+        }
+        let next = [self.start_at(), self.end_at(), self.next_interim].into_iter().flatten().min();
+        let next = next.map_or(PAUSE, |at| at.saturating_duration_since(Instant::now()));
+        Some(next.min(PAUSE))
+    }
+
+    fn tick(&mut self) {
+        if self.files.is_none() {
+            return;
+        }
+        let now = Instant::now();
+        if let From::Calls(engine) = &mut self.from {
+            if !std::mem::replace(&mut self.hurries, true) {
+                attach::hurry();
+            }
+            engine.poll();
+        }
+        if self.start_at().is_some_and(|at| at <= now) {
+            match &mut self.from {
+                From::Calls(engine) => engine.begin_anew(),
+                From::File(file) => {
+                    forget_longest(file);
+                    self.before = Figures::read(file, monotonic_ns()).whole();
+                }
+            }
+            self.measured_from = Some(now);
+            if let Some(sampler) = &self.sampler {
+                sampler.begin_anew();
+            }
+        }
+        if self.next_interim.is_some_and(|at| at <= now) {
+            self.interim();
+            self.next_interim = self.args.every.map(|pause| now + pause);
+        }
+        if self.end_at().is_some_and(|at| at <= now) {
+            self.finish(Some(STILL_RUNNING.to_owned()));
+        }
+        if self.next_look <= now && !self.args.pid.is_empty() {
+            self.next_look = now + LOOK;
+            if !self.args.pid.iter().any(|&pid| place::is_alive(pid)) {
+                self.over.set(true);
+            }
+        }
+    }
+
+    fn keeps(&mut self, signal: libc::c_int) -> bool {
+        if signal != libc::SIGUSR2 {
+            return false;
+        }
+        if self.files.is_some() {
+            self.interim();
+        }
+        true
+    }
+}
+
+/// What is to be said of calls that were seen from outside.
+pub(super) fn remarks(events: &attach::Events) -> Vec<String> {
+    let mut lines = vec![format!(
+        "seen: {}: {} slept, {} found the word changed and did not, {} woke",
+        counted(events.calls, "futex call"),
+        events.waits,
+        events.not_slept,
+        events.wakes
+    )];
+    if events.lost > 0 {
+        lines.push(format!(
+            "LOST: {} found no room: waits are missing, and those that are there may be other ones' ends",
+            counted(events.lost, "record")
+        ));
+    }
+    lines.push(
+        "not seen: acquisitions that do not sleep, how long locks are held and by whom, threads that spin"
+            .to_owned(),
+    );
+    lines
+}

@@ -1,0 +1,138 @@
+//! Futex calls of processes that keep no figures.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use poundlock_statfile::{LockKind, Snapshot};
+
+use super::source::{Looked, Source};
+use crate::attach::{Engine, Stacks};
+use crate::message::Failure;
+use crate::observe::place::name_of;
+use crate::observe::proc::Stat;
+use crate::observe::symbols::{Space, Symbols};
+use crate::output::counted;
+
+/// The engine wants to be asked as often.
+const POLLS: Duration = Duration::from_millis(20);
+
+/// The first of our ids: statistics files have those below.
+const FIRST_ID: u32 = 1 << 31;
+
+/// The source.
+pub(super) struct Futexes {
+    engine: Engine,
+    pids: Vec<u32>,
+    symbols: &'static Symbols,
+    /// By process and its start: it may become another program.
+    processes: HashMap<(u32, u64), Process>,
+    next_id: u32,
+}
+
+/// A process.
+struct Process {
+    id: u32,
+    name: String,
+    /// The places that locks would have in a file.
+    slots: HashMap<(u64, LockKind), u32>,
+    space: Rc<Space<'static>>,
+    generation: u32,
+    /// How many files were mapped when the space was made.
+    modules: usize,
+    over: bool,
+}
+
+impl Futexes {
+    /// Attaches to processes.
+    pub(super) fn attach(pids: &[u32]) -> Result<Futexes, Failure> {
+        Ok(Futexes {
+            engine: Engine::attach(pids, Stacks::Auto)?,
+            pids: pids.to_vec(),
+            // One for the whole run, whose end is ours.
+            symbols: Box::leak(Box::new(Symbols::new())),
+            processes: HashMap::new(),
+            next_id: FIRST_ID,
+        })
+    }
+
+    fn looked(&mut self, mut snapshot: Snapshot) -> Option<Looked> {
+        let pid = snapshot.pid;
+        let next_id = &mut self.next_id;
+        let process = self.processes.entry((pid, snapshot.start_ns)).or_insert_with(|| {
+            *next_id += 1;
+            Process {
+                id: *next_id,
+                name: name_of(pid),
+                slots: HashMap::new(),
+                space: Rc::new(self.symbols.space_of(Cow::Owned(Snapshot::default()))),
+                generation: 0,
+                modules: 0,
+                over: false,
+            }
+        });
+        if process.over {
+            return None;
+        }
+        if snapshot.modules.len() != process.modules {
+            process.modules = snapshot.modules.len();
+            process.generation += 1;
+            let modules = std::mem::take(&mut snapshot.modules);
+            let described = Snapshot { pid, exe: snapshot.exe.clone(), modules, ..Snapshot::default() };
+            process.space = Rc::new(self.symbols.space_of(Cow::Owned(described)));
+        }
+        let mut locks = std::mem::take(&mut snapshot.locks);
+        locks.retain(|lock| lock.contended > 0);
+        for lock in &mut locks {
+            let next = process.slots.len() as u32;
+            lock.slot = *process.slots.entry((lock.address, lock.kind)).or_insert(next);
+        }
+        for record in &mut snapshot.records {
+            record.record = record.tid;
+        }
+        process.over = Stat::read(pid).is_none_or(|stat| stat.is_over());
+        Some(Looked {
+            id: process.id,
+            pid: Some(pid),
+            name: process.name.clone(),
+            snapshot,
+            locks,
+            space: Rc::clone(&process.space),
+            generation: process.generation,
+            exact: false,
+            over: process.over,
+        })
+    }
+}
+
+impl Source for Futexes {
+    fn tends(&self) -> Option<Duration> {
+        Some(POLLS)
+    }
+
+    fn tend(&mut self) {
+        self.engine.poll();
+    }
+
+    fn look(&mut self, _: u64) -> Vec<Looked> {
+        let snapshots = self.engine.snapshots();
+        snapshots.into_iter().filter_map(|snapshot| self.looked(snapshot)).collect()
+    }
+
+    fn goes_on(&self) -> bool {
+        self.engine.goes_on()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let pids: Vec<String> = self.pids.iter().map(u32::to_string).collect();
+        let what = if pids.len() == 1 { "process" } else { "processes" };
+        let pids = pids.join(", ");
+        let mut notes = vec![format!("{what} {pids}: by futex calls: waits that slept, and who ended them")];
+        let lost = self.engine.events().lost;
+        if lost > 0 {
+            notes.push(format!("{} of futex calls lost: figures are too low", counted(lost, "record")));
+        }
+        notes
+    }
+}

@@ -1,0 +1,65 @@
+//! What cannot be watched, and what may not be, in one line.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output};
+
+use super::can_watch;
+use crate::support::{LIMIT, need, poundlock_bare, run_limited, stderr, stdout};
+
+fn asked(args: &[&str]) -> Output {
+    run_limited(poundlock_bare().arg("stat").args(args), LIMIT)
+}
+
+#[test]
+fn what_cannot_be_watched_is_said_in_a_line() {
+    let none = asked(&["--pid", "2147483647"]);
+    assert_eq!(none.status.code(), Some(1));
+    assert_eq!(
+        stderr(&none),
+        "poundlock: there is no process 2147483647: `ps` and `pgrep` tell which there are\n"
+    );
+    for args in [
+        &["--pid", "0"][..],
+        &["--pid", "server"],
+        &["--pid", "1", "--", "true"],
+        &["--pid", "1", "--lock", "mcs"],
+        &["--pid", "1", "--compare"],
+        &["--futex"],
+        &["--futex", "--lock", "mcs", "--", "true"],
+    ] {
+        let output = asked(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+        assert!(stdout(&output).is_empty(), "{args:?}");
+    }
+    let missing = asked(&["--futex", "--", "/none/of/that/name"]);
+    if can_watch() {
+        assert_eq!(missing.status.code(), Some(127), "{}", stderr(&missing));
+    }
+    // A command's status is the command's.
+    if can_watch() {
+        let output = asked(&["--futex", "-o", "/dev/null", "--", "sh", "-c", "exit 7"]);
+        assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    }
+}
+
+/// A user without rights is told how to have them.
+#[test]
+fn users_are_told_what_they_need() {
+    // SAFETY: takes no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("SKIPPED: needs root, to become another user");
+        return;
+    }
+    let Some(sleep) = need("sleep", "coreutils") else { return };
+    let mut target = Command::new(sleep).arg("1000").spawn().expect("it starts");
+    let mut stat = poundlock_bare();
+    stat.args(["stat", "--pid", &target.id().to_string(), "--for", "0.1"])
+        .uid(65534)
+        .gid(65534)
+        .current_dir("/");
+    let output = run_limited(&mut stat, LIMIT);
+    target.kill().expect("it is ours");
+    target.wait().expect("it is ours");
+    let text = stderr(&output);
+    assert!(!output.status.success() && text.lines().count() == 1 && text.contains("sudo"), "{text}");
+}
