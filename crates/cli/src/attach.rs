@@ -19,6 +19,7 @@ use poundlock_statfile::{Live, Snapshot};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
+use crate::elf_file;
 use crate::message::{Failure, status};
 use crate::observe::calls::{self, Doing};
 use crate::observe::place::monotonic_ns;
@@ -428,7 +429,7 @@ fn has_frame_pointers(path: &Path) -> bool {
     const LOOKED: usize = 4000;
     let tables = || {
         let data = object::ReadCache::new(perf::readable(path)?);
-        let file = object::File::parse(&data).ok()?;
+        let file = elf_file::parse(&data)?;
         let Some(section) = file.section_by_name(".eh_frame") else { return Some(true) };
         let bytes = section.uncompressed_data().ok()?;
         let frames = gimli::EhFrame::new(&bytes, gimli::NativeEndian);

@@ -199,6 +199,14 @@ pub(super) const PAGES: &[Page] = &[
                 ],
             ),
             (
+                "OVERHEAD",
+                &[Text(
+                    "That of `poundlock stat`, and a look into a table for each lock that is taken with another one \
+                     held. Two locks that are seen in an order for the first time are written to a log, which the \
+                     command searches. `poundlock bench check` measures it on your machine.",
+                )],
+            ),
+            (
                 "EXIT STATUS",
                 &[
                     Text("That of the program, unless --error-exitcode names another for findings, and:"),
@@ -540,10 +548,6 @@ pub(super) const PAGES: &[Page] = &[
              are known of glibc's mutexes (all kinds), of the writers of its readers-writer locks, of joined \
              threads, and of what runs under `poundlock stat`. Of condition variables, semaphores, barriers, \
              readers, and of the locks of Rust, Go and Java there are the waiters; it says so.",
-            "Each thread stands still for some microseconds, one after the other, while its registers and its stack \
-             are copied; the second line says how long. Nothing runs in the process that is not its own. A thread \
-             in a system call that a stop would end (`epoll_wait`, `semop` and others: see signal(7)) is not \
-             stopped. If the command is killed, the process goes on.",
             "Compile the program with `-g` for lines and variables. Without, there are names of functions.",
         ],
         examples: &[
@@ -576,6 +580,15 @@ pub(super) const PAGES: &[Page] = &[
                     ),
                     Text("A command that is installed set-user-id refuses."),
                 ],
+            ),
+            (
+                "OVERHEAD",
+                &[Text(
+                    "Each thread stands still for some microseconds, one after the other, while its registers and its \
+                     stack are copied; the second line says how long. Nothing runs in the process that is not its \
+                     own. A thread in a system call that a stop would end (`epoll_wait`, `semop` and others: see \
+                     signal(7)) is not stopped. If the command is killed, the process goes on.",
+                )],
             ),
             ("EXIT STATUS", OURS),
         ],

@@ -2,7 +2,6 @@
 //! none, and where neither leads on, by looking for the next return address.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::Path;
 
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _};
@@ -11,6 +10,7 @@ use poundlock_statfile::Snapshot;
 
 use super::maps::Maps;
 use super::{Memory, Thread};
+use crate::elf_file;
 use crate::observe::calls::Doing;
 
 #[cfg(target_arch = "x86_64")]
@@ -216,8 +216,8 @@ impl ElfFile {
         if !path.metadata().ok()?.is_file() {
             return None;
         }
-        let data = object::ReadCache::new(File::open(path).ok()?);
-        let file = object::File::parse(&data).ok()?;
+        let data = elf_file::open(path)?;
+        let file = elf_file::parse(&data)?;
         let is_code = |flags: &SegmentFlags| match flags {
             SegmentFlags::Elf { p_flags, .. } => p_flags.contains(elf::PF_X),
             _ => false,
