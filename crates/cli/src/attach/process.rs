@@ -456,7 +456,7 @@ fn java_callers(
         (at, frames.first().map(|frame| (frame.function.clone(), frame.module.clone())).unwrap_or_default())
     });
     let (at, (name, _)) = rest.find(|(_, (name, module))| {
-        !(module.starts_with("libjvm") && one_of(name, &JAVA)) && !one_of(name, &JAVA_ENTRIES)
+        !(one_of(name, &JAVA_ENTRIES) || module.starts_with("libjvm") && one_of(name, &JAVA))
     })?;
     (!name.is_empty() && name != "Interpreter").then(|| addresses[at..].into())
 }

@@ -69,13 +69,16 @@ pub(super) struct Stacks {
     tail: Vec<u64>,
 }
 
+/// Stacks by the rest of the chain.
+type ByRest = FxHashMap<Box<[u64]>, StackId>;
+
 /// A function on the way from the innermost one outwards.
 #[derive(Default)]
 struct Node {
     /// By distance of the next return address from the stack pointer.
     next: Vec<(u32, FxHashMap<u64, usize>)>,
     /// If the copy leads no further: how many entries of the chain it has covered, and the stack by the rest.
-    ends: Option<(usize, FxHashMap<Box<[u64]>, StackId>)>,
+    ends: Option<(usize, ByRest)>,
 }
 
 impl Default for Stacks {

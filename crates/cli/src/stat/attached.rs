@@ -237,9 +237,7 @@ impl<'a> Watching<'a> {
 
 impl Meanwhile for Watching<'_> {
     fn next(&mut self) -> Option<Duration> {
-        if self.files.is_none() {
-            return None;
-        }
+        self.files.as_ref()?;
         let next = [self.start_at(), self.end_at(), self.next_interim].into_iter().flatten().min();
         let next = next.map_or(PAUSE, |at| at.saturating_duration_since(Instant::now()));
         Some(next.min(PAUSE))
