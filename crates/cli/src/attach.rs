@@ -377,15 +377,9 @@ impl Taking<'_> {
 /// there is exact.
 pub(crate) fn record_file(pid: u32) -> Option<PathBuf> {
     let maps = remote::maps(pid).ok()?;
-    let mut files = Files::of(pid);
-    let described = files.describe(&maps);
     let inner = proc::inner_pid(pid).unwrap_or(pid);
-    let mapped = maps.0.iter().filter(|mapping| {
-        let name = mapping.path.strip_suffix(" (deleted)").unwrap_or(&mapping.path);
-        mapping.writable && name.ends_with(".stat")
-    });
-    let mut paths = mapped.filter_map(|mapping| Some(described.module_at(mapping.start)?.path.clone()));
-    paths.find(|path| Live::open(Path::new(path)).is_ok_and(|live| live.pid() == inner)).map(PathBuf::from)
+    let mut paths = Files::of(pid).statistics(&maps).into_iter();
+    paths.find(|path| Live::open(path).is_ok_and(|live| live.pid() == inner))
 }
 
 /// Whether a file is of Wine, whose locks wait for several futexes at a time.

@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// Look as often [default: every second, or less often where that took more than 2 % of a CPU]
     #[arg(long, value_name = "SECONDS", value_parser = stat::seconds)]
     interval: Option<Duration>,
-    /// End after so many looks; a command goes on then
+    /// End after N looks; a command goes on then
     #[arg(long, value_name = "N")]
     count: Option<NonZeroU64>,
     /// Print a table an interval, as on a pipe

@@ -9,7 +9,7 @@ use crate::remote::maps::Mapping;
 #[derive(Debug)]
 pub(super) enum Record<'r> {
     Sample(Sample<'r>),
-    /// So many had no room.
+    /// How many had no room.
     Lost(u64),
     Mapped {
         pid: u32,

@@ -126,7 +126,7 @@ impl StatFiles {
             return false;
         }
         let mut files = Files::of(pid);
-        let paths = statistics(&Maps::parse(&text), &mut files);
+        let paths = files.statistics(&Maps::parse(&text));
         let mut files = Some(files);
         // A child may have its parent's mapped as well.
         paths.into_iter().any(|path| self.is_known(&path) || self.track(Some(pid), path, &mut files))
@@ -270,21 +270,6 @@ impl Tracked {
         let text = std::fs::read_to_string(format!("/proc/{}/maps", self.pid?)).ok()?;
         Some(self.files.as_mut()?.describe(&Maps::parse(&text)))
     }
-}
-
-/// Where we find the statistics files among what a process has mapped.
-fn statistics(maps: &Maps, files: &mut Files) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = Vec::new();
-    for mapping in maps.0.iter().filter(|mapping| mapping.writable) {
-        let name = mapping.path.strip_suffix(" (deleted)").unwrap_or(&mapping.path);
-        if name.ends_with(".stat") && mapping.path.starts_with('/') {
-            let path = PathBuf::from(files.find(mapping));
-            if !found.contains(&path) {
-                found.push(path);
-            }
-        }
-    }
-    found
 }
 
 /// The processes that may be ours to look into.
