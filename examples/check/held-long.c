@@ -1,7 +1,7 @@
 /*
- * held-long: a lock is held for a second and more, by a thread that runs.
+ * held-long: a lock is held for most of a second, by a thread that runs.
  *
- * cc -g -pthread held-long.c -o held-long && poundlock check --held-over 500 -- ./held-long
+ * cc -g -pthread held-long.c -o held-long && poundlock check --held-over 100 -- ./held-long
  */
 #include <pthread.h>
 #include <time.h>
@@ -9,19 +9,21 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long money;
 
-static void work_for(int seconds)
+static void work_for(double seconds)
 {
 	struct timespec begin, now;
+	double worked;
 	clock_gettime(CLOCK_MONOTONIC, &begin);
 	do {
 		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while (now.tv_sec - begin.tv_sec <= seconds);
+		worked = (now.tv_sec - begin.tv_sec) + (now.tv_nsec - begin.tv_nsec) / 1e9;
+	} while (worked < seconds);
 }
 
 int main(void)
 {
 	pthread_mutex_lock(&lock); // named
 	money += 10;
-	work_for(1);
+	work_for(0.8);
 	pthread_mutex_unlock(&lock);
 }

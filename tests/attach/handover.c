@@ -1,5 +1,6 @@
 /* Two pairs of threads, of which one works while the other sleeps: four futex calls a round and pair. Arguments:
-   rounds, and work in each. Prints rounds a second of wall time and of CPU time. */
+   rounds, and work in each. Says that it is ready, begins with a line of input, and prints rounds a second of
+   wall time and of CPU time. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <semaphore.h>
@@ -10,6 +11,7 @@
 
 enum { PAIRS = 2, DEPTH = 10 };
 static sem_t turns[2 * PAIRS];
+static pthread_barrier_t begins;
 static long rounds, amount;
 static struct { volatile long sum; char apart[120]; } sums[PAIRS];
 
@@ -26,6 +28,7 @@ __attribute__((noinline)) static void side(long me, long depth)
 		sums[me / 2].sum++;
 		return;
 	}
+	pthread_barrier_wait(&begins);
 	for (long round = 0; round < rounds; round++) {
 		if (me % 2) {
 			sem_wait(&turns[me]);
@@ -45,21 +48,34 @@ static void *start(void *me)
 	return me;
 }
 
+static double seconds(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+static double used(void)
+{
+	struct rusage used;
+	getrusage(RUSAGE_SELF, &used);
+	return used.ru_utime.tv_sec + used.ru_stime.tv_sec + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
 int main(int count, char **arguments)
 {
 	pthread_t threads[2 * PAIRS];
-	struct timespec begin, end;
-	struct rusage used;
 	if (count != 3) return 2;
 	rounds = atol(arguments[1]);
 	amount = atol(arguments[2]);
-	clock_gettime(CLOCK_MONOTONIC, &begin);
+	pthread_barrier_init(&begins, NULL, 2 * PAIRS + 1);
 	for (long n = 0; n < 2 * PAIRS; n++) sem_init(&turns[n], 0, 0);
 	for (long n = 0; n < 2 * PAIRS; n++) pthread_create(&threads[n], 0, start, (void *)n);
+	puts("ready");
+	fflush(stdout);
+	getchar();
+	double wall = seconds(), cpu = used();
+	pthread_barrier_wait(&begins);
 	for (long n = 0; n < 2 * PAIRS; n++) pthread_join(threads[n], 0);
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	getrusage(RUSAGE_SELF, &used);
-	double wall = end.tv_sec - begin.tv_sec + (end.tv_nsec - begin.tv_nsec) / 1e9;
-	double cpu = used.ru_utime.tv_sec + used.ru_stime.tv_sec + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
-	printf("%.0f %.0f\n", rounds * PAIRS / wall, rounds * PAIRS / cpu);
+	printf("%.0f %.0f\n", rounds * PAIRS / (seconds() - wall), rounds * PAIRS / (used() - cpu));
 }

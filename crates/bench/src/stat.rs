@@ -29,6 +29,9 @@ pub struct Options {
     /// Seconds for each lock that nobody contends for in a round
     #[arg(long, value_name = "S", default_value_t = 0.04)]
     pub seconds: f64,
+    /// Share of their usual work that the programs do
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = programs::share)]
+    pub work: f64,
     /// Locks of the program whose report is timed
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = many())]
     pub locks: u32,
@@ -93,7 +96,7 @@ impl Preset for Options {
                 plan.alone("alone", process, true, self.seconds, SLICES, vec![(way, timed, labels)]);
             }
         }
-        let (ready, absent) = programs::counted()?;
+        let (ready, absent) = programs::counted(self.work)?;
         plan.absent = absent;
         for program in ready {
             for (way, stat) in [("bare", false), ("stat", true)] {
@@ -130,11 +133,12 @@ impl Preset for Options {
              the median over the rounds, with their minimum and maximum, and compared inside a round. Locks \
              that nobody contends for: ours, with statistics and without, {} ms each. Programs: as they are, \
              and under `poundlock stat --lock glibc`; their time is what they say of their work, or what \
-             their clients measure, without start and report. Reports are of what a program of {} threads \
+             their clients measure, without start and report.{} Reports are of what a program of {} threads \
              with {} locks leaves, by `poundlock stat --read`, as text and with `--each --top 0 --json`, \
              `--html`, `--folded` and `--speedscope`; with their memory at its most.",
             self.rounds,
             self.seconds * 1000.0,
+            programs::of_usual(self.work),
             left::THREADS,
             self.locks,
         )

@@ -7,7 +7,7 @@ use libc::{EBUSY, clockid_t, timespec};
 use poundlock_core::poundlock::{Contended, RawPoundlock};
 use poundlock_linux::{Linux, tls};
 
-use crate::seen::{self, Call, Kind, Lock, TIMED, seen};
+use crate::seen::{self, Call, Kind, Lock, seen};
 use crate::time;
 
 /// A mutex: 20 bytes, unlocked when they are zero (`POUNDLOCK_MUTEX_INITIALIZER`).
@@ -146,12 +146,9 @@ unsafe extern "C" fn clocklock_at(
 ) -> c_int {
     // SAFETY: the caller's mutex.
     let raw = unsafe { raw(mutex) };
-    let until = |deadline: &_| {
-        let wait = || raw.lock_until(deadline).is_ok();
-        seen::acquire(Call::at(pc, sp), lock(mutex).that(TIMED), || raw.try_lock(), wait)
-    };
+    let wait = |deadline: &_| raw.lock_until(deadline).is_ok();
     // SAFETY: the caller's time.
-    unsafe { time::until(clock, abstime, until) }
+    unsafe { seen::acquire_until(Call::at(pc, sp), lock(mutex), (clock, abstime), || raw.try_lock(), wait) }
 }
 
 /// Unlocks it, which the calling thread has locked. Another thread may free the memory as soon as it can lock

@@ -7,7 +7,7 @@ use poundlock_core::Platform;
 use poundlock_core::handoff::{Fixed, Handoff};
 use poundlock_linux::Linux;
 
-use crate::seen::{self, Call, Kind, Lock, TIMED, seen};
+use crate::seen::{self, Call, Kind, Lock, seen};
 use crate::time;
 
 /// A recursive mutex: 28 bytes, unlocked when they are zero (`POUNDLOCK_RECURSIVE_MUTEX_INITIALIZER`).
@@ -190,12 +190,9 @@ unsafe extern "C" fn clocklock_at(
         return EAGAIN;
     }
     let call = Call::at(pc, sp).filter(|_| !raw.owned());
-    let until = |deadline: &_| {
-        let wait = || raw.lock_until::<Fixed>(deadline);
-        seen::acquire(call, lock(mutex).that(TIMED), || raw.try_lock(), wait)
-    };
+    let wait = |deadline: &_| raw.lock_until::<Fixed>(deadline);
     // SAFETY: the caller's time.
-    unsafe { time::until(clock, abstime, until) }
+    unsafe { seen::acquire_until(call, lock(mutex), (clock, abstime), || raw.try_lock(), wait) }
 }
 
 /// Undoes one locking of the calling thread's; the last one unlocks the mutex. Another thread may free the

@@ -259,17 +259,12 @@ unsafe extern "C" fn clockrdlock_at(
     sp: usize,
 ) -> c_int {
     // SAFETY: the caller's lock.
-    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), reader(lock).that(TIMED)) };
-    let until = |deadline: &_| {
-        seen::acquire(
-            Call::at(pc, sp),
-            entered,
-            || raw.try_lock_read(policy),
-            || raw.lock_read_until(policy, deadline),
-        )
-    };
+    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), reader(lock)) };
+    let wait = |deadline: &_| raw.lock_read_until(policy, deadline);
     // SAFETY: the caller's time.
-    unsafe { time::until(clock, abstime, until) }
+    unsafe {
+        seen::acquire_until(Call::at(pc, sp), entered, (clock, abstime), || raw.try_lock_read(policy), wait)
+    }
 }
 
 /// Leaves; the calling thread is a reader. Another thread may free the memory as soon as it can enter as a
@@ -383,17 +378,10 @@ unsafe extern "C" fn clockwrlock_at(
     sp: usize,
 ) -> c_int {
     // SAFETY: the caller's lock.
-    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), writer(lock).that(TIMED)) };
-    let until = |deadline: &_| {
-        seen::acquire(
-            Call::at(pc, sp),
-            entered,
-            || raw.try_lock_write(),
-            || raw.lock_write_until(policy, deadline),
-        )
-    };
+    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), writer(lock)) };
+    let wait = |deadline: &_| raw.lock_write_until(policy, deadline);
     // SAFETY: the caller's time.
-    unsafe { time::until(clock, abstime, until) }
+    unsafe { seen::acquire_until(Call::at(pc, sp), entered, (clock, abstime), || raw.try_lock_write(), wait) }
 }
 
 /// Leaves; the calling thread is the writer. Another thread may free the memory as soon as it can enter as a
@@ -538,17 +526,12 @@ unsafe extern "C" fn clockuplock_at(
     sp: usize,
 ) -> c_int {
     // SAFETY: the caller's lock.
-    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), upgradable(lock).that(TIMED)) };
-    let until = |deadline: &_| {
-        seen::acquire(
-            Call::at(pc, sp),
-            entered,
-            || raw.try_lock_upgradable(),
-            || raw.lock_upgradable_until(policy, deadline),
-        )
-    };
+    let (raw, policy, entered) = unsafe { (raw(lock), policy(lock), upgradable(lock)) };
+    let wait = |deadline: &_| raw.lock_upgradable_until(policy, deadline);
     // SAFETY: the caller's time.
-    unsafe { time::until(clock, abstime, until) }
+    unsafe {
+        seen::acquire_until(Call::at(pc, sp), entered, (clock, abstime), || raw.try_lock_upgradable(), wait)
+    }
 }
 
 /// Leaves; the calling thread is the upgradable reader.

@@ -9,13 +9,18 @@
 //! Each function has a second one, of the same name with `_seen`, to which it goes on by a jump before it has
 //! a stack frame: so the place in the program is found where it would be without it.
 
+use core::ffi::c_int;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
+use libc::{clockid_t, timespec};
 use poundlock_core::condvar::{Guarding, Requeued, Target};
+use poundlock_core::platform::Deadline;
 use poundlock_linux::Linux;
 pub(crate) use poundlock_linux::statistics::{ALLOWS, Kind, Lock, TIMED, TRIES};
 use poundlock_linux::statistics::{Statistics, Wait};
+
+use crate::time;
 
 /// The recorder of this process; null if it is not measured.
 static RECORDER: AtomicPtr<Statistics> = AtomicPtr::new(ptr::null_mut());
@@ -92,6 +97,23 @@ pub(crate) fn acquire(
         let ended = if acquired { recorder.acquired_after } else { recorder.gave_up };
         ended(&lock, &mut begun);
         acquired
+    }
+}
+
+/// As [`acquire`], by a wait that ends at a time of the program's; what C is told of it.
+///
+/// # Safety
+/// As [`time::until`].
+pub(crate) unsafe fn acquire_until(
+    call: Option<Call>,
+    lock: Lock,
+    (clock, abstime): (clockid_t, *const timespec),
+    at_once: impl FnOnce() -> bool,
+    wait: impl FnOnce(&Deadline) -> bool,
+) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        time::until(clock, abstime, |deadline| acquire(call, lock.that(TIMED), at_once, || wait(deadline)))
     }
 }
 

@@ -5,7 +5,9 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 pub(crate) use poundlock_testing::need;
-use poundlock_testing::{LIMIT, expect_status, missing, once_a_run, run_limited, scratch, target_directory};
+use poundlock_testing::{
+    LIMIT, expect_status, made, missing, once_a_run, run_limited, scratch, target_directory,
+};
 
 /// Runs a command that has to succeed.
 #[track_caller]
@@ -71,12 +73,22 @@ impl Installed {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
+    /// What a compiler reads of a program.
+    pub(crate) fn read_of(&self, program: &Path) -> Vec<PathBuf> {
+        let headers = ["poundlock.h", "poundlock.hpp"].map(|name| self.file("include").join(name));
+        let beside = std::fs::read_dir(program.parent().expect("a file lies in a directory"));
+        let beside = beside.expect("it can be listed").map(|entry| entry.expect("it can be read").path());
+        let beside = beside.filter(|path| path.extension().is_some_and(|kind| kind == "h"));
+        headers.into_iter().chain(beside).chain([program.to_owned()]).collect()
+    }
+
     /// Compiles a program and returns where its object is.
     #[track_caller]
     pub(crate) fn compile(&self, compiler: &Compiler, program: &Path) -> PathBuf {
         let object = scratch().join(program.with_extension("o").file_name().expect("a file"));
         let mut command = compiler.start(&["-O1", "-pthread", "-c"]);
-        run(command.arg("-o").arg(&object).arg(program).args(self.pkg_config(&["--cflags"])));
+        command.arg("-o").arg(&object).arg(program).args(self.pkg_config(&["--cflags"]));
+        made(&mut command, &self.read_of(program), &object);
         object
     }
 

@@ -11,25 +11,29 @@ mod record;
 mod stacks;
 mod waits;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use object::{Object as _, ObjectSection as _};
 use poundlock_statfile::{Live, Snapshot};
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
+use crate::elf_file;
 use crate::message::{Failure, status};
+use crate::observe::calls::{self, Doing};
 use crate::observe::place::monotonic_ns;
 use crate::observe::proc::{self, Stat};
 use crate::observe::symbols::Symbols;
-use crate::remote::call::{self, Doing};
+use crate::program;
 use crate::remote::maps::Files;
 use crate::remote::process as remote;
+pub(crate) use perf::is_root;
 use perf::{Copying, Perf, What, Whose};
 use process::Process;
 use record::{Record, Sample, word};
 use stacks::{Copied, NO_STACK};
-use waits::{Call, Event, Happened, Place, Waited, Waits};
+use waits::{Call, Event, Happened, Place, Waited, Waiting, Waits};
 
 /// What is older has come: a record bears the time at which the kernel began to write it.
 const SETTLED_NS: u64 = 1_000_000;
@@ -67,12 +71,12 @@ pub(crate) struct Engine {
     symbols: Symbols,
     /// Those that were named: others are left out. Empty if all count.
     named: Vec<u32>,
-    processes: HashMap<u32, Process>,
+    processes: FxHashMap<u32, Process>,
     /// Those that have become other programs, with what they waited for before.
-    ended: Vec<(Process, HashMap<Place, Waited>)>,
+    ended: Vec<(Process, FxHashMap<Place, Waited>)>,
     waits: Waits,
     /// Threads with events of their own: those that they have of another thread as well do not count.
-    own: HashSet<u32>,
+    own: FxHashSet<u32>,
     since: u64,
     lost: u64,
 }
@@ -108,6 +112,14 @@ impl Engine {
     /// Before a child is started from this very thread: all counts that it and its children do, from its
     /// `exec` on.
     pub(crate) fn before_start(program: &Path, stacks: Stacks) -> Result<Engine, Failure> {
+        remote::check_our_rights()?;
+        // The kernel takes events of users away from it.
+        if !is_root()
+            && let Some(what) = program::gains_privileges(program)
+        {
+            let line = format!("{}: {what}: only root sees its futex calls: use sudo", program.display());
+            return Err(Failure::new(status::OURS, line));
+        }
         let copying = match stacks {
             Stacks::Fp => Copying::Chain,
             Stacks::Auto if has_frame_pointers(program) => Copying::Chain,
@@ -126,10 +138,10 @@ impl Engine {
             perf: Perf::new(copying, all)?,
             symbols: Symbols::new(),
             named,
-            processes: HashMap::new(),
+            processes: FxHashMap::default(),
             ended: Vec::new(),
             waits: Waits::default(),
-            own: HashSet::new(),
+            own: FxHashSet::default(),
             since: now,
             lost: 0,
         })
@@ -162,7 +174,7 @@ impl Engine {
     fn asleep_already(&mut self, pid: u32) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         for tid in proc::tasks(pid).unwrap_or_default() {
-            let Ok(Doing::Call { call, sp, pc }) = call::doing(pid, tid) else { continue };
+            let Ok(Doing::Call { call, sp, pc }) = calls::doing(pid, tid) else { continue };
             let Some(wait) = call.futex() else { continue };
             let call = Call::Wait { word: wait.word, expected: wait.expected, inherits: wait.inherits };
             let stack = process.asleep(sp, pc, wait.word);
@@ -229,26 +241,25 @@ impl Engine {
         let now = monotonic_ns();
         let mut snapshots = Vec::new();
         for (process, places) in &mut self.ended {
-            snapshots.push(process.snapshot(&self.symbols, places, now));
+            snapshots.push(process.snapshot(&self.symbols, (places, &[]), now));
         }
-        let none = HashMap::new();
-        let mut going_on: HashMap<u32, Vec<(u32, waits::Waiting)>> = HashMap::new();
+        let none = FxHashMap::default();
+        let mut going_on: HashMap<u32, Vec<(u32, Waiting)>> = HashMap::new();
         for (pid, tid, waiting) in self.waits.going_on() {
             going_on.entry(pid).or_default().push((tid, waiting));
         }
         for (pid, process) in &mut self.processes {
             let places = self.waits.places.get(pid).unwrap_or(&none);
-            match going_on.get(pid) {
-                None => snapshots.push(process.snapshot(&self.symbols, places, now)),
-                Some(going_on) => {
-                    let mut places = places.clone();
-                    for (tid, waiting) in going_on {
-                        let waited = places.entry(waiting.place).or_default();
-                        Waits::count_unended(waited, *tid, waiting, now, self.since);
-                    }
-                    snapshots.push(process.snapshot(&self.symbols, &places, now));
-                }
+            let Some(going_on) = going_on.get(pid) else {
+                snapshots.push(process.snapshot(&self.symbols, (places, &[]), now));
+                continue;
+            };
+            let mut places = places.clone();
+            for (tid, waiting) in going_on {
+                let waited = places.entry(waiting.place).or_default();
+                Waits::count_unended(waited, *tid, waiting, now, self.since);
             }
+            snapshots.push(process.snapshot(&self.symbols, (&places, going_on), now));
         }
         snapshots.sort_by_key(|snapshot| (snapshot.start_ns, snapshot.pid));
         snapshots
@@ -265,10 +276,10 @@ impl Engine {
 struct Taking<'e> {
     symbols: &'e Symbols,
     named: &'e [u32],
-    processes: &'e mut HashMap<u32, Process>,
-    ended: &'e mut Vec<(Process, HashMap<Place, Waited>)>,
+    processes: &'e mut FxHashMap<u32, Process>,
+    ended: &'e mut Vec<(Process, FxHashMap<Place, Waited>)>,
     waits: &'e mut Waits,
-    own: &'e mut HashSet<u32>,
+    own: &'e mut FxHashSet<u32>,
     lost: &'e mut u64,
     /// Threads that have ended.
     gone: Vec<u32>,
@@ -366,15 +377,9 @@ impl Taking<'_> {
 /// there is exact.
 pub(crate) fn record_file(pid: u32) -> Option<PathBuf> {
     let maps = remote::maps(pid).ok()?;
-    let mut files = Files::of(pid);
-    let described = files.describe(&maps);
     let inner = proc::inner_pid(pid).unwrap_or(pid);
-    let mapped = maps.0.iter().filter(|mapping| {
-        let name = mapping.path.strip_suffix(" (deleted)").unwrap_or(&mapping.path);
-        mapping.writable && name.ends_with(".stat")
-    });
-    let mut paths = mapped.filter_map(|mapping| Some(described.module_at(mapping.start)?.path.clone()));
-    paths.find(|path| Live::open(Path::new(path)).is_ok_and(|live| live.pid() == inner)).map(PathBuf::from)
+    let mut paths = Files::of(pid).statistics(&maps).into_iter();
+    paths.find(|path| Live::open(path).is_ok_and(|live| live.pid() == inner))
 }
 
 /// Whether a file is of Wine, whose locks wait for several futexes at a time.
@@ -418,7 +423,7 @@ fn has_frame_pointers(path: &Path) -> bool {
     const LOOKED: usize = 4000;
     let tables = || {
         let data = object::ReadCache::new(perf::readable(path)?);
-        let file = object::File::parse(&data).ok()?;
+        let file = elf_file::parse(&data)?;
         let Some(section) = file.section_by_name(".eh_frame") else { return Some(true) };
         let bytes = section.uncompressed_data().ok()?;
         let frames = gimli::EhFrame::new(&bytes, gimli::NativeEndian);

@@ -144,6 +144,11 @@ pub(crate) trait Meanwhile {
 
     /// Somebody sent us this signal: whether it was meant for us and not for the command.
     fn keeps(&mut self, signal: libc::c_int) -> bool;
+
+    /// Whether there is nothing more to wait for once the command has ended, or if there is none.
+    fn is_over(&self) -> bool {
+        false
+    }
 }
 
 /// There is nothing.
@@ -357,16 +362,16 @@ pub(crate) fn await_signals() -> libc::sigset_t {
 }
 
 /// After the command's end: waits while `goes_on`, as the command's children may. Looks whenever there is
-/// something to do meanwhile. A signal that asks us to end, and is not kept, ends the wait; it is returned.
+/// something to do meanwhile. A signal that ends a process, and is not kept, ends the wait; it is returned.
 pub(crate) fn linger(
     meanwhile: &mut dyn Meanwhile,
     goes_on: &mut dyn FnMut() -> bool,
 ) -> Option<libc::c_int> {
     let set = forwarded();
-    while goes_on() {
+    while !meanwhile.is_over() && goes_on() {
         if let Some((signal, _)) = await_signal(&set, meanwhile)
             && !meanwhile.keeps(signal)
-            && ENDING.contains(&signal)
+            && ![libc::SIGCHLD, libc::SIGURG, libc::SIGWINCH].contains(&signal)
         {
             return Some(signal);
         }

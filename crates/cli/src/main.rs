@@ -14,6 +14,7 @@ mod bench;
 mod carried;
 mod check;
 mod complete;
+mod elf_file;
 mod ipcrm;
 mod ipcs;
 mod launch;

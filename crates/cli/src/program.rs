@@ -9,9 +9,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use object::Endianness;
-use object::elf;
-use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
+use object::elf::{self, DynamicTag};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 
+use crate::elf_file::{self, Data, Elf};
 use crate::message::{Failure, status};
 
 /// The kernel follows this many `#!` lines, give or take one, and then fails with `ELOOP`.
@@ -215,10 +216,9 @@ fn check_elf(path: &Path) -> Result<(), Failure> {
         Ok(file) => file,
         Err(error) => return refuse(&reason(&error)),
     };
-    // Read as needed rather than mapped: programs of hundreds of megabytes exist, and we want their headers.
-    let data = object::ReadCache::new(file);
+    let data = Data::new(file);
     let ident = match object::FileKind::parse(&data) {
-        Ok(object::FileKind::Elf64) => ElfFile64::<Endianness, _>::parse(&data),
+        Ok(object::FileKind::Elf64) => Elf::parse(&data),
         Ok(object::FileKind::Elf32) => return refuse("a 32-bit program, and our library is a 64-bit one"),
         _ => return refuse("its ELF header is damaged"),
     };
@@ -263,17 +263,14 @@ fn native_endian() -> Endianness {
 
 /// Whether this is glibc's dynamic loader itself, run as a program (`ld.so PROGRAM`): it asks for no loader,
 /// and preloads as ever.
-fn is_dynamic_loader<'data>(file: &ElfFile64<'data, Endianness, &'data object::ReadCache<File>>) -> bool {
+fn is_dynamic_loader(file: &Elf<'_>) -> bool {
     dynamic_strings(file, elf::DT_SONAME)
         .first()
         .is_some_and(|name| name.starts_with(b"ld-linux") || name.starts_with(b"ld64.so"))
 }
 
 /// The strings that a program's dynamic section has under a tag.
-fn dynamic_strings<'data>(
-    file: &ElfFile64<'data, Endianness, &'data object::ReadCache<File>>,
-    tag: elf::DynamicTag,
-) -> Vec<&'data [u8]> {
+fn dynamic_strings<'data>(file: &Elf<'data>, tag: DynamicTag) -> Vec<&'data [u8]> {
     let strings = || {
         let endian = file.endian();
         let header = file.elf_header();
@@ -288,8 +285,8 @@ fn dynamic_strings<'data>(
 
 /// The first library that the program in this file is linked with and `wanted` is true of, by its name there.
 pub(crate) fn needed(path: &Path, wanted: impl Fn(&[u8]) -> bool) -> Option<OsString> {
-    let data = object::ReadCache::new(File::open(path).ok()?);
-    let file = ElfFile64::<Endianness, _>::parse(&data).ok()?;
+    let data = elf_file::open(path)?;
+    let file = elf_file::parse(&data)?;
     let names = dynamic_strings(&file, elf::DT_NEEDED);
     names.into_iter().find(|name| wanted(name)).map(|name| OsStr::from_bytes(name).to_owned())
 }
@@ -297,36 +294,36 @@ pub(crate) fn needed(path: &Path, wanted: impl Fn(&[u8]) -> bool) -> Option<OsSt
 /// Refuses a program that gains privileges when it starts: the dynamic loader then ignores `LD_PRELOAD`
 /// (`AT_SECURE`).
 fn check_privileges(path: &Path) -> Result<(), Failure> {
-    let refuse = |what: &str| {
-        let line = format!(
-            "{}: {what}: the dynamic loader takes no library of ours into it, so it cannot run on our locks",
-            path.display()
-        );
-        Err(Failure::new(status::NOT_EXECUTABLE, line))
-    };
+    let Some(what) = gains_privileges(path) else { return Ok(()) };
+    let line = format!(
+        "{}: {what}: the dynamic loader takes no library of ours into it, so it cannot run on our locks",
+        path.display()
+    );
+    Err(Failure::new(status::NOT_EXECUTABLE, line))
+}
+
+/// Whether a program gains privileges when we start it, and by what.
+pub(crate) fn gains_privileges(path: &Path) -> Option<&'static str> {
     if is_mounted_nosuid(path) {
-        return Ok(());
+        return None;
     }
-    let Ok(meta) = std::fs::metadata(path) else { return Ok(()) };
+    let meta = std::fs::metadata(path).ok()?;
     // SAFETY: both calls only return a number.
     let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
     // A process that may gain no privileges any more keeps its ids.
     // SAFETY: this option takes no pointers; its unused arguments have to be zero.
     let ids_can_change = unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) } != 1;
     if ids_can_change && meta.mode() & libc::S_ISUID != 0 && meta.uid() != uid {
-        return refuse("set-user-id");
+        return Some("set-user-id");
     }
     // Without the group's x bit the bit means mandatory locking, and changes no group.
     let set_group_id = libc::S_ISGID | libc::S_IXGRP;
     if ids_can_change && meta.mode() & set_group_id == set_group_id && meta.gid() != gid {
-        return refuse("set-group-id");
+        return Some("set-group-id");
     }
     // For root a file's capabilities are no gain. For others the loader is told to beware even where none is
     // gained.
-    if uid != 0 && has_capabilities(path) {
-        return refuse("given file capabilities");
-    }
-    Ok(())
+    (uid != 0 && has_capabilities(path)).then_some("given file capabilities")
 }
 
 /// Whether set-user-id bits and capabilities have no effect on the file system that the program is on.

@@ -5,13 +5,14 @@
 //! there is the core file ([`core`]). Either way a [`Memory`] and copies of threads come out, of which
 //! [`unwind`] makes stacks.
 
-pub(crate) mod call;
 pub(crate) mod core;
 pub(crate) mod maps;
 pub(crate) mod process;
 pub(crate) mod registers;
 pub(crate) mod stop;
 pub(crate) mod unwind;
+
+use crate::observe::calls::{Call, Doing};
 
 /// The memory of another process.
 pub(crate) trait Memory {
@@ -62,7 +63,7 @@ pub(crate) struct Thread {
     /// Its name; empty if unknown.
     pub(crate) name: String,
     /// What the kernel says that it does.
-    pub(crate) doing: call::Doing,
+    pub(crate) doing: Doing,
     /// All its registers, if they could be had without harm: see [`stop`].
     pub(crate) registers: Option<registers::Registers>,
     pub(crate) stack: Stack,
@@ -75,15 +76,15 @@ impl Thread {
     pub(crate) fn sp(&self) -> u64 {
         match (&self.registers, &self.doing) {
             (Some(registers), _) => registers.sp,
-            (None, call::Doing::Call { sp, .. } | call::Doing::Outside { sp, .. }) => *sp,
+            (None, Doing::Call { sp, .. } | Doing::Outside { sp, .. }) => *sp,
             _ => 0,
         }
     }
 
     /// The call that it is in.
-    pub(crate) fn call(&self) -> Option<&call::Call> {
+    pub(crate) fn call(&self) -> Option<&Call> {
         match &self.doing {
-            call::Doing::Call { call, .. } => Some(call),
+            Doing::Call { call, .. } => Some(call),
             _ => None,
         }
     }

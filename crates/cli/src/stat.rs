@@ -30,6 +30,7 @@ use std::time::Duration;
 use poundlock_names::{Choice, LockName, RwLocks};
 use poundlock_statfile::Snapshot;
 
+use crate::launch::Meanwhile as _;
 use crate::message::{Failure, say, status};
 use crate::observe::file::Output;
 use crate::observe::place::{self, monotonic_ns};

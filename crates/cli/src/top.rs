@@ -5,15 +5,15 @@
 //! time, and for keys twenty times a second.
 
 mod futexes;
+mod keys;
 mod plain;
-mod records;
 mod screen;
 mod source;
 mod spool;
+mod statfiles;
 mod table;
 mod terminal;
 
-use std::cell::Cell;
 use std::io::{IsTerminal as _, Write as _};
 use std::num::NonZeroU64;
 use std::os::fd::AsFd as _;
@@ -30,11 +30,11 @@ use crate::program::{self, reason};
 use crate::stat::{self, Measured};
 use crate::{output, run};
 use futexes::Futexes;
-use records::{Records, Whose};
-use screen::{Action, App, Behind};
+use screen::{Action, App, Page};
 use source::{All, Source};
 use spool::Spool;
-use table::{Detail, Table};
+use statfiles::{StatFiles, Whose};
+use table::Table;
 use terminal::Screen;
 
 /// How often is looked, unless that costs more than [`SHARE`] of a CPU.
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// Look as often [default: every second, or less often where that took more than 2 % of a CPU]
     #[arg(long, value_name = "SECONDS", value_parser = stat::seconds)]
     interval: Option<Duration>,
-    /// End after so many looks; a command goes on then
+    /// End after N looks; a command goes on then
     #[arg(long, value_name = "N")]
     count: Option<NonZeroU64>,
     /// Print a table an interval, as on a pipe
@@ -94,25 +94,24 @@ fn attached(args: &Args) -> Result<u8, Failure> {
         ));
     }
     let source = sources(&args.pid)?;
-    let mut session = Session::new(args, source, std::io::stdout().is_terminal(), None)?;
+    // Before the screen comes: from here on a signal leaves the terminal as it was.
     launch::await_signals();
+    let mut top = Top::new(args, source, std::io::stdout().is_terminal(), None)?;
     // What there is now is where counting begins.
-    session.begin();
-    let over = Cell::new(false);
-    let mut goes_on = || !over.get();
-    let signal = launch::linger(&mut Watched { session: &mut session, over: &over }, &mut goes_on);
-    session.leave();
+    top.begin();
+    let signal = launch::linger(&mut top, &mut || true);
+    top.leave();
     if let Some(signal) = signal {
         launch::end_by(signal);
     }
-    session.failure.map_or(Ok(0), Err)
+    top.failure.map_or(Ok(0), Err)
 }
 
 /// The sources of processes that run.
 fn sources(pids: &[u32]) -> Result<Box<dyn Source>, Failure> {
     let ours = |line: String| Failure::new(status::OURS, line);
     if pids.is_empty() {
-        let mut records = Records::new(Whose::Everybody);
+        let mut records = StatFiles::new(Whose::Everybody);
         if !records.discover() {
             return Err(ours(format!(
                 "no process of yours has figures: start one with `poundlock top -- COMMAND`, or name one that runs \
@@ -128,7 +127,7 @@ fn sources(pids: &[u32]) -> Result<Box<dyn Source>, Failure> {
         if Stat::read(pid).is_none_or(|stat| stat.is_over()) {
             return Err(ours(format!("process {pid} does not exist, or has ended")));
         }
-        let mut records = Records::new(Whose::Processes(vec![pid]));
+        let mut records = StatFiles::new(Whose::Processes(vec![pid]));
         match (records.discover(), records.notes().pop()) {
             (true, _) => with.push(pid),
             (false, None) => without.push(pid),
@@ -138,7 +137,7 @@ fn sources(pids: &[u32]) -> Result<Box<dyn Source>, Failure> {
     }
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     if !with.is_empty() {
-        sources.push(Box::new(Records::new(Whose::Processes(with))));
+        sources.push(Box::new(StatFiles::new(Whose::Processes(with))));
     }
     if !without.is_empty() {
         sources.push(Box::new(Futexes::attach(&without)?));
@@ -155,22 +154,15 @@ fn command(args: &Args) -> Result<u8, Failure> {
     place::check_file_size()?;
     let Measured { environment, dir, command: _ } = Measured::new(&args.run, &program, locks)?;
     let name = args.run.command[0].to_string_lossy().into_owned();
-    let source = Box::new(Records::new(Whose::Run(dir.path().to_owned())));
-    let mut session = Session::new(args, source, std::io::stderr().is_terminal(), Some(name))?;
-    let streams = session.streams()?;
-    let ended = launch::run_on(&program, &args.run.command, &environment, streams, &mut session);
-    let ended = match ended {
-        Ok(ended) => ended,
-        Err(failure) => {
-            session.leave();
-            return Err(failure);
-        }
-    };
-    session.command_ended(&ended.in_words());
-    let over = Cell::new(session.is_over());
-    let mut goes_on = || !over.get();
-    launch::linger(&mut Watched { session: &mut session, over: &over }, &mut goes_on);
-    session.leave();
+    let source = Box::new(StatFiles::new(Whose::Run(dir.path().to_owned())));
+    // Before the screen comes: from here on a signal leaves the terminal as it was.
+    launch::await_signals();
+    let mut top = Top::new(args, source, std::io::stderr().is_terminal(), Some(name))?;
+    let streams = top.streams()?;
+    let ended = launch::run_on(&program, &args.run.command, &environment, streams, &mut top)?;
+    top.command_ended(&ended.in_words());
+    launch::linger(&mut top, &mut || true);
+    top.leave();
     stat::remark(dir.path(), &ended, &args.run.command[0]);
     if let Some(words) = ended.obituary() {
         say(format_args!("{}: {words}", args.run.command[0].display()));
@@ -179,7 +171,7 @@ fn command(args: &Args) -> Result<u8, Failure> {
 }
 
 /// Everything, while it lasts.
-struct Session<'a> {
+struct Top<'a> {
     args: &'a Args,
     source: Box<dyn Source>,
     table: Table,
@@ -205,13 +197,13 @@ struct Session<'a> {
     failure: Option<Failure>,
 }
 
-impl<'a> Session<'a> {
+impl<'a> Top<'a> {
     fn new(
         args: &'a Args,
         source: Box<dyn Source>,
         is_terminal: bool,
         command: Option<String>,
-    ) -> Result<Session<'a>, Failure> {
+    ) -> Result<Top<'a>, Failure> {
         let said = |name| std::env::var_os(name).filter(|value: &std::ffi::OsString| !value.is_empty());
         let dumb = said("TERM").is_none_or(|term| term == "dumb");
         let draws = is_terminal && !dumb && !args.plain;
@@ -228,7 +220,7 @@ impl<'a> Session<'a> {
             (true, None) => Some(Screen::enter(std::io::stdout().as_fd()).map_err(terminal)?),
             (true, Some(_)) => Some(Screen::enter(std::io::stderr().as_fd()).map_err(terminal)?),
         };
-        let mut session = Session {
+        let mut top = Top {
             args,
             source,
             table: Table::new(monotonic_ns()),
@@ -245,8 +237,8 @@ impl<'a> Session<'a> {
             expected: None,
             failure: None,
         };
-        session.draw();
-        Ok(session)
+        top.draw();
+        Ok(top)
     }
 
     /// What the command's streams are to be: what would go to the terminal goes to the spool, and keys are ours.
@@ -275,10 +267,6 @@ impl<'a> Session<'a> {
     fn interval(&self) -> Duration {
         let cost = self.costs.iter().min().copied().unwrap_or_default();
         self.args.interval.unwrap_or_else(|| (cost * SHARE).clamp(INTERVAL, LONGEST))
-    }
-
-    fn is_over(&self) -> bool {
-        self.done || self.ending || self.failure.is_some()
     }
 
     /// One look, and what it shows.
@@ -333,8 +321,12 @@ impl<'a> Session<'a> {
 
     fn draw(&mut self) {
         let Some(screen) = &mut self.screen else { return };
-        let mut behind = Known { table: &mut self.table, spool: self.spool.as_ref() };
-        let drawn = screen.draw(|frame| self.app.draw(frame, &mut behind));
+        let text = match self.app.page() {
+            Page::Stacks(id) => self.table.detail(id),
+            Page::Output => self.spool.as_ref().map(Spool::tail),
+            _ => None,
+        };
+        let drawn = screen.draw(|frame| self.app.draw(frame, text));
         if let Err(error) = drawn {
             self.lost_terminal(&error);
         }
@@ -377,14 +369,13 @@ impl<'a> Session<'a> {
     }
 
     fn keys(&mut self) {
-        let mut changed = false;
-        while self.screen.is_some() {
-            let key = match terminal::key() {
-                Ok(Some(key)) => key,
-                Ok(None) => break,
-                Err(error) => return self.lost_terminal(&error),
-            };
-            changed = true;
+        let Some(screen) = &mut self.screen else { return };
+        let keys = match screen.keys() {
+            Ok(keys) => keys,
+            Err(error) => return self.lost_terminal(&error),
+        };
+        let changed = !keys.is_empty() || screen.has_changed();
+        for key in keys {
             match self.app.key(key) {
                 Action::Nothing => {}
                 Action::Quit => self.leave(),
@@ -410,29 +401,13 @@ impl<'a> Session<'a> {
                 }
             }
         }
-        if changed || self.screen.as_ref().is_some_and(Screen::has_changed) {
+        if changed {
             self.draw();
         }
     }
 }
 
-/// What pages of the screen are made of.
-struct Known<'k> {
-    table: &'k mut Table,
-    spool: Option<&'k Spool>,
-}
-
-impl Behind for Known<'_> {
-    fn detail(&mut self, id: usize) -> Option<Detail> {
-        self.table.detail(id)
-    }
-
-    fn output(&self, lines: usize) -> Vec<String> {
-        self.spool.map(|spool| spool.tail(lines)).unwrap_or_default()
-    }
-}
-
-impl Meanwhile for Session<'_> {
+impl Meanwhile for Top<'_> {
     fn next(&mut self) -> Option<Duration> {
         let look = self.due.saturating_duration_since(Instant::now());
         let pauses = [
@@ -464,25 +439,8 @@ impl Meanwhile for Session<'_> {
         self.ending |= self.runs && ENDING.contains(&signal);
         false
     }
-}
 
-/// A session of which is said when it is over.
-struct Watched<'s, 'a> {
-    session: &'s mut Session<'a>,
-    over: &'s Cell<bool>,
-}
-
-impl Meanwhile for Watched<'_, '_> {
-    fn next(&mut self) -> Option<Duration> {
-        self.session.next()
-    }
-
-    fn tick(&mut self) {
-        self.session.tick();
-        self.over.set(self.session.is_over());
-    }
-
-    fn keeps(&mut self, signal: libc::c_int) -> bool {
-        self.session.keeps(signal)
+    fn is_over(&self) -> bool {
+        self.done || self.ending || self.failure.is_some()
     }
 }

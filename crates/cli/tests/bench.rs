@@ -389,9 +389,11 @@ fn start_up_has_every_way(json: &Value, text: &str) {
 
 #[test]
 fn stat_shows_what_it_costs_every_way() {
-    let quick =
-        ["stat", "--rounds", "1", "--seconds", "0.002", "--locks", "500", "--waits", "2000", "--targets"];
+    let line = "stat --rounds 1 --work 0.03 --seconds 0.002 --locks 500 --waits 2000 --targets";
+    let quick: Vec<_> = line.split(' ').collect();
     let (text, json) = measured(&mut poundlock(), &quick);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("Their work was 0.03 times the usual."), "{text}");
     let of = |section: &str, label: &str| names(rows(&json, section), label).join(" ");
     assert_eq!((of("alone", "what"), of("alone", "way")), ("mutex spinlock".into(), "run stat".into()));
     assert_eq!(of("reports", "way"), "text everything");
@@ -692,7 +694,9 @@ fn known_programs_do_their_work_on_both() {
         eprintln!("SKIPPED: none of the known programs is installed");
         return;
     }
-    let (text, json) = measured(&mut poundlock(), &["programs", "--rounds", "1", "--only", &there.join(",")]);
+    let only = there.join(",");
+    let (text, json) =
+        measured(&mut poundlock(), &["programs", "--rounds", "1", "--work", "0.1", "--only", &only]);
     let rows = json["rows"].as_array().unwrap();
     let who: Vec<_> =
         rows.iter().map(|row| (row["program"].as_str().unwrap(), row["lock"].as_str().unwrap())).collect();
@@ -779,6 +783,7 @@ fn arguments_that_make_no_sense_are_named() {
         (&["programs", "--only", "emacs"], "'emacs'"),
         (&["programs", "--locks", "glibc-adaptive"], "'glibc-adaptive'"),
         (&["programs", "--rounds", "0"], "round"),
+        (&["programs", "--work", "0"], "above 0"),
         (&["programs", "--only", "xz", "--", "true"], "--only"),
         (&["programs", "--rounds", "1", "--", "false"], "did not succeed"),
         (&["programs", "--rounds", "1", "--", "false"], "-i"),

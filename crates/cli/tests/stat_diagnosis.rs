@@ -12,9 +12,11 @@ fn compiled(name: &str) -> (String, PathBuf) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/stat").join(name);
     let source = source.canonicalize().expect("the source is there");
     let program = scratch().join("program");
-    let compiler = if name.ends_with(".c") { "cc" } else { "c++" };
+    let (compiler, standard) =
+        if name.ends_with(".c") { ("cc", "-std=gnu11") } else { ("c++", "-std=gnu++17") };
     let mut compile = Command::new(compiler);
-    build(compile.args(["-O1", "-g", "-Wall", "-Wextra", "-pthread"]).arg(&source), &source, &program);
+    compile.args([standard, "-O1", "-g", "-Wall", "-Wextra", "-pthread"]).arg(&source);
+    build(&mut compile, &source, &program);
     (std::fs::read_to_string(source).expect("the source"), program)
 }
 

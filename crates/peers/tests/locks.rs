@@ -321,7 +321,7 @@ fn rounds(spins: bool, threads: u32) -> u32 {
 fn every_lock_excludes() {
     for peer in locks() {
         let (name, calls) = (peer.name, peer.calls);
-        for threads in [2, 3, 4] {
+        for threads in [2, 4] {
             let rounds = rounds(peer.spins, threads);
             let (equal, counts) = limited(name, move || contend(calls, threads, rounds));
             let total = u64::from(threads) * u64::from(rounds);

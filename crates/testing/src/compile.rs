@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -86,31 +87,53 @@ pub fn scratch() -> PathBuf {
 /// The compiler finds errors.
 #[track_caller]
 pub fn build(command: &mut Command, source: &Path, target: &Path) {
-    let mut hash = DefaultHasher::new();
-    // Where the target lies makes no difference.
-    let place = target.parent().expect("a file lies in a directory").to_str().expect("tests use UTF-8");
-    format!("{command:?}").replace(place, "$ORIGIN").hash(&mut hash);
-    read(source).hash(&mut hash);
-    let mut beside: Vec<_> = std::fs::read_dir(source.parent().expect("a file lies in a directory"))
-        .expect("it can be listed")
-        .map(|entry| entry.expect("it can be read").path())
-        .filter(|path| path.extension().is_some_and(|kind| kind == "h"))
-        .collect();
-    beside.sort();
-    beside.iter().for_each(|path| read(path).hash(&mut hash));
-    let made = target_directory().join("tmp/compiled").join(format!("{:016x}", hash.finish()));
-    if std::fs::hard_link(&made, target).is_ok() {
-        return;
-    }
-    let output = run_limited(command.arg("-o").arg(target), LIMIT);
-    assert!(output.status.success(), "{command:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
-    std::fs::create_dir_all(made.parent().expect("in a directory")).expect("the target directory is ours");
-    // Another test may have been faster: its file is as good.
-    let _ = std::fs::hard_link(target, &made);
+    let mut read = vec![source.to_owned()];
+    let beside = std::fs::read_dir(source.parent().expect("a file lies in a directory"));
+    let beside = beside.expect("it can be listed").map(|entry| entry.expect("it can be read").path());
+    read.extend(beside.filter(|path| path.extension().is_some_and(|kind| kind == "h")));
+    made(command.arg("-o").arg(target), &read, target);
 }
 
-fn read(path: &Path) -> Vec<u8> {
-    std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+/// Makes `target` by this command, which names it and reads these files, or takes it from an earlier test: in
+/// this run or in one before, by the same program.
+///
+/// # Panics
+/// The command fails.
+#[track_caller]
+pub fn made(command: &mut Command, read: &[PathBuf], target: &Path) {
+    let mut hash = DefaultHasher::new();
+    // Where tests have their files makes no difference.
+    let mut line = format!("{command:?}");
+    for place in places(target) {
+        line = line.replace(&place, "$ORIGIN");
+    }
+    line.hash(&mut hash);
+    if let Some(program) = command.get_program().to_str().and_then(crate::find)
+        && let Ok(about) = std::fs::metadata(&program)
+    {
+        (about.len(), about.mtime()).hash(&mut hash);
+    }
+    let mut read = read.to_vec();
+    read.sort();
+    for path in read {
+        std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).hash(&mut hash);
+    }
+    let kept = target_directory().join("tmp/compiled").join(format!("{:016x}", hash.finish()));
+    if std::fs::hard_link(&kept, target).is_ok() {
+        return;
+    }
+    let output = run_limited(command, LIMIT);
+    assert!(output.status.success(), "{command:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::create_dir_all(kept.parent().expect("in a directory")).expect("the target directory is ours");
+    // Another test may have been faster: its file is as good.
+    let _ = std::fs::hard_link(target, &kept);
+}
+
+/// Directories that are another one in each test, or in each run: that of the target, and that of the run.
+fn places(target: &Path) -> impl Iterator<Item = String> {
+    let own = target.parent().expect("a file lies in a directory").to_owned();
+    let run = std::env::var_os(SCRATCH).map(PathBuf::from).and_then(|test| Some(test.parent()?.to_owned()));
+    [Some(own), run].into_iter().flatten().map(|place| place.to_str().expect("tests use UTF-8").to_owned())
 }
 
 /// Compiles C source text with the system's `cc`, debug information and threads. The flags come after the

@@ -9,7 +9,7 @@ mod process;
 mod seccomp;
 
 pub use compile::{
-    build, built, compile_c, compile_cpp, glibc_versions, preload_library, scratch, target_directory,
+    build, built, compile_c, compile_cpp, glibc_versions, made, preload_library, scratch, target_directory,
 };
 pub use isolation::{all_is_built, asleep, elsewhere, once_a_run, one_at_a_time};
 pub use need::{find, missing, need, need_file, need_that_runs};

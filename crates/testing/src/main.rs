@@ -1,4 +1,4 @@
-//! Runs all tests, each in a process of its own, and half as many again at a time as there are CPUs: many
+//! Runs all tests, each in a process of its own, and twice as many at a time as there are CPUs: many
 //! wait for most of their time. `./test` starts it; what cargo said of the programs that it built comes in on
 //! standard input, as JSON.
 //!
@@ -28,11 +28,11 @@ const LIMIT: u64 = 3 * poundlock_testing::LIMIT;
 const LONG: [&str; 8] = [
     "cli::report::a_browser",
     "cli::bench::",
-    "model::crash::",
-    "killed_anywhere",
     "cli::sim::a_browser",
+    "sim::locks::every",
     "peers::locks::every",
-    "model::take_over::",
+    "cli::real::java",
+    "killed_anywhere",
     "cli::dropin::",
 ];
 
@@ -149,7 +149,7 @@ fn run_all(tests: &[Test], scratch: &Path) -> Vec<Outcome> {
     let outcomes: Vec<Mutex<Option<Outcome>>> = tests.iter().map(|_| Mutex::new(None)).collect();
     std::thread::scope(|scope| {
         let cpus = std::thread::available_parallelism().map_or(2, usize::from);
-        for _ in 0..cpus + cpus.div_ceil(2) {
+        for _ in 0..2 * cpus {
             scope.spawn(|| {
                 while let Some(index) = Some(next.fetch_add(1, SeqCst)).filter(|index| *index < tests.len()) {
                     let outcome = run(&tests[index], &scratch.join(index.to_string()));

@@ -211,6 +211,17 @@ impl Started {
     }
 }
 
+/// A test that fails leaves nothing behind that runs on.
+impl Drop for Started {
+    fn drop(&mut self) {
+        if std::thread::panicking() && matches!(self.child.try_wait(), Ok(None)) {
+            // SAFETY: as in `fail`.
+            unsafe { libc::kill(-self.id(), libc::SIGKILL) };
+            let _ = self.child.wait();
+        }
+    }
+}
+
 /// Reads a pipe in a thread of its own.
 struct Reader {
     bytes: Arc<Mutex<Vec<u8>>>,

@@ -20,8 +20,13 @@ pub(super) struct Known {
     pub(super) needs: &'static [&'static str],
     /// Debian's package with the last of them.
     pub(super) package: &'static str,
-    /// Lays out its files in a directory of its own.
-    pub(super) prepare: fn(&Path) -> Result<Work>,
+    /// Lays out its files in a directory of its own, for this share of its usual work.
+    pub(super) prepare: fn(&Path, f64) -> Result<Work>,
+}
+
+/// That share of a number, and one at least.
+pub(super) fn part(usual: usize, share: f64) -> usize {
+    ((usual as f64 * share) as usize).max(1)
 }
 
 /// What a program does.
@@ -102,26 +107,28 @@ fn compiled(directory: &Path, name: &str, source: &str) -> Result<OsString> {
 }
 
 /// Eight threads that enter the lines of a log into one report and 16 parts of another.
-fn logtally(directory: &Path) -> Result<Work> {
+fn logtally(directory: &Path, share: f64) -> Result<Work> {
     let source = include_str!("../../../../examples/logtally/logtally.c");
-    Ok(Work::Command(vec![compiled(directory, "logtally", source)?]))
+    let mut argv = vec![compiled(directory, "logtally", source)?];
+    argv.extend(words(&["8", &part(400_000, share).to_string()]));
+    Ok(Work::Command(argv))
 }
 
 /// Four threads that take some of 100,000 locks at random, with nothing inside.
-fn locks(directory: &Path) -> Result<Work> {
+fn locks(directory: &Path, share: f64) -> Result<Work> {
     let mut argv = vec![compiled(directory, "locks", include_str!("locks.c"))?];
-    argv.extend(words(&["100000", "4", "5000000"]));
+    argv.extend(words(&["100000", "4", &part(5_000_000, share).to_string()]));
     Ok(Work::Command(argv))
 }
 
 /// Four threads that take blocks from a queue, in turn of words and of noise, and give them to one writer in
 /// order.
-fn xz(directory: &Path) -> Result<Work> {
+fn xz(directory: &Path, share: f64) -> Result<Work> {
     const BLOCK: usize = 256 << 10;
-    const BLOCKS: usize = 128;
+    let blocks = part(128, share);
     let mut random = SmallRng::seed_from_u64(1);
-    let mut data = Vec::with_capacity((BLOCKS + 1) * BLOCK);
-    for block in 1..=BLOCKS {
+    let mut data = Vec::with_capacity((blocks + 1) * BLOCK);
+    for block in 1..=blocks {
         while data.len() < block * BLOCK {
             let bits: u64 = random.random();
             if block % 2 == 0 {
@@ -138,39 +145,43 @@ fn xz(directory: &Path) -> Result<Work> {
     Ok(Work::Command(argv))
 }
 
-/// Eight threads with locks, conditions, queues, pools and barriers.
-fn python(directory: &Path) -> Result<Work> {
+/// Eight threads with locks, conditions, queues, pools and barriers: the same work each time.
+fn python(directory: &Path, _: f64) -> Result<Work> {
     let file = directory.join("threads.py");
     write(&file, include_str!("../../../../tests/real/threads.py"))?;
     Ok(Work::Command(vec![program("python3"), file.into_os_string()]))
 }
 
 /// Eight threads that hold one of four mutexes over calls of `sched_yield`.
-fn sysbench_threads(_: &Path) -> Result<Work> {
-    let options = ["threads", "--threads=8", "--time=0", "--events=6000", "--thread-yields=100"];
+fn sysbench_threads(_: &Path, share: f64) -> Result<Work> {
+    let events = format!("--events={}", part(6000, share));
+    let options = ["threads", "--threads=8", "--time=0", &events, "--thread-yields=100"];
     Ok(Work::Command(line("sysbench", &[&options[..], &["--thread-locks=4", "run"]].concat())))
 }
 
 /// Eight threads that take 200,000 short locks each, spread over eight mutexes.
-fn sysbench_mutex(_: &Path) -> Result<Work> {
-    let options = ["mutex", "--threads=8", "--time=0", "--mutex-num=8", "--mutex-locks=200000"];
+fn sysbench_mutex(_: &Path, share: f64) -> Result<Work> {
+    let locks = format!("--mutex-locks={}", part(200_000, share));
+    let options = ["mutex", "--threads=8", "--time=0", "--mutex-num=8", &locks];
     Ok(Work::Command(line("sysbench", &[&options[..], &["--mutex-loops=100", "run"]].concat())))
 }
 
 /// Eight threads at one mutex, which change between real-time priorities while they hold it, where they may.
-fn stress_ng(directory: &Path) -> Result<Work> {
-    let mut argv = line("stress-ng", &["--mutex", "1", "--mutex-procs", "8", "--mutex-ops", "400000"]);
+/// Not less than outlasts the start of all of them: it fails if the first one has done all before.
+fn stress_ng(directory: &Path, share: f64) -> Result<Work> {
+    let operations = part(400_000, share).max(200_000).to_string();
+    let mut argv = line("stress-ng", &["--mutex", "1", "--mutex-procs", "8", "--mutex-ops", &operations]);
     argv.extend(words(&["--timeout", "0", "--temp-path"]));
     argv.push(directory.into());
     Ok(Work::Command(argv))
 }
 
-fn memcached(_: &Path) -> Result<Work> {
-    Ok(Work::Served(Service::memcached(program("memcached"))))
+fn memcached(_: &Path, share: f64) -> Result<Work> {
+    Ok(Work::Served(Service::memcached(program("memcached"), share)))
 }
 
-fn apache(directory: &Path) -> Result<Work> {
-    Ok(Work::Served(Service::apache(program("apache2"), directory)?))
+fn apache(directory: &Path, share: f64) -> Result<Work> {
+    Ok(Work::Served(Service::apache(program("apache2"), directory, share)?))
 }
 
 /// A small program of several classes.
@@ -188,8 +199,9 @@ fn sources(directory: &Path) -> Result<Vec<OsString>> {
     sources.into_iter().map(place).collect()
 }
 
-/// The compiler: a virtual machine that starts, with its collector and compiler threads.
-fn javac(directory: &Path) -> Result<Work> {
+/// The compiler: a virtual machine that starts, with its collector and compiler threads. The same work each
+/// time, as that of the next.
+fn javac(directory: &Path, _: f64) -> Result<Work> {
     let mut argv = line("javac", &["-J-Xmx256m", "-d"]);
     argv.push(directory.into());
     argv.extend(sources(directory)?);
@@ -197,8 +209,8 @@ fn javac(directory: &Path) -> Result<Work> {
 }
 
 /// 500 threads that move money.
-fn java(directory: &Path) -> Result<Work> {
-    let Work::Command(compile) = javac(directory)? else { unreachable!("it ends by itself") };
+fn java(directory: &Path, share: f64) -> Result<Work> {
+    let Work::Command(compile) = javac(directory, share)? else { unreachable!("it ends by itself") };
     super::to_its_end(
         Command::new(&compile[0]).args(&compile[1..]).stdout(Stdio::null()).stderr(Stdio::piped()),
         false,

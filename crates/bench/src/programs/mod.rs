@@ -41,6 +41,9 @@ pub struct Options {
     /// Rounds in which each program runs once on each lock
     #[arg(long, value_name = "N", default_value_t = 11)]
     pub rounds: usize,
+    /// Share of their usual work that the known programs do; Java's and Python's always do all of it
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
+    pub work: f64,
     /// Measure programs that end with another exit code than 0, too
     #[arg(short, long)]
     pub ignore_failure: bool,
@@ -55,6 +58,21 @@ fn mutex(name: &str) -> std::result::Result<LockName, String> {
         let names: Vec<_> = LockName::ALL.into_iter().map(LockName::name).collect();
         format!("no mutex is called '{name}'; there are {}", names.join(", "))
     })
+}
+
+/// A share of the programs' usual work.
+pub(crate) fn share(text: &str) -> std::result::Result<f64, String> {
+    let share = text.parse().map_err(|_| "it is a number".to_owned())?;
+    if share > 0.0 && share <= 100.0 {
+        Ok(share)
+    } else {
+        Err("it lies above 0, and at 100 at most".to_owned())
+    }
+}
+
+/// How a report says that the programs did another share than all of it.
+pub(crate) fn of_usual(share: f64) -> String {
+    if share == 1.0 { String::new() } else { format!(" Their work was {share} times the usual.") }
 }
 
 fn names_of<S: serde::Serializer>(locks: &[LockName], serializer: S) -> std::result::Result<S::Ok, S::Error> {
@@ -75,30 +93,30 @@ fn directory() -> Result<tempfile::TempDir> {
 }
 
 impl Ready {
-    fn new(known: &Known) -> Result<Ready> {
+    fn new(known: &Known, share: f64) -> Result<Ready> {
         let directory = directory()?;
-        let work = (known.prepare)(directory.path())?;
+        let work = (known.prepare)(directory.path(), share)?;
         Ok(Ready { name: known.name.to_owned(), work, directory })
     }
 }
 
 /// Programs that take locks often, to be run as they are and under `poundlock stat`; and who is not
 /// installed.
-pub(crate) fn counted() -> Result<(Vec<Counted>, Absent)> {
-    of(known::COUNTED)
+pub(crate) fn counted(share: f64) -> Result<(Vec<Counted>, Absent)> {
+    of(known::COUNTED, share)
 }
 
 /// The same of those to be run under `poundlock check`.
 pub(crate) fn checked() -> Result<(Vec<Counted>, Absent)> {
-    of(known::CHECKED)
+    of(known::CHECKED, 1.0)
 }
 
-fn of(all: &[Known]) -> Result<(Vec<Counted>, Absent)> {
+fn of(all: &[Known], share: f64) -> Result<(Vec<Counted>, Absent)> {
     let (mut ready, mut absent) = (Vec::new(), Vec::new());
     for known in all {
         match missing(known) {
             Some(why) => absent.push((known.name, why)),
-            None => ready.push(Counted { name: known.name, ready: Rc::new(Ready::new(known)?) }),
+            None => ready.push(Counted { name: known.name, ready: Rc::new(Ready::new(known, share)?) }),
         }
     }
     Ok((ready, absent))
@@ -272,7 +290,7 @@ impl Options {
             match missing(known) {
                 Some(why) if named => return Err(Error::Options(format!("{}: {why}", known.name))),
                 Some(why) => absent.push((known.name, why)),
-                None => ready.push(Ready::new(known)?),
+                None => ready.push(Ready::new(known, self.work)?),
             }
         }
         if ready.is_empty() {
@@ -338,8 +356,9 @@ impl Preset for Options {
              in each the programs \
              in random order, and each on all locks in random order; speed and CPU time are compared inside \
              a round, and the \
-             figures are medians. A program gains that was faster by 2 % in three rounds of four.{failures}",
+             figures are medians. A program gains that was faster by 2 % in three rounds of four.{}{failures}",
             self.rounds,
+            of_usual(self.work),
         )
     }
 
@@ -376,7 +395,7 @@ impl Preset for Options {
 
     fn extra(&self, rows: &Rows) -> Vec<(&'static str, Value)> {
         let absent: Vec<_> = rows.absent.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-        vec![("rounds", self.rounds.into()), ("absent", json!(absent))]
+        vec![("rounds", self.rounds.into()), ("work", self.work.into()), ("absent", json!(absent))]
     }
 }
 

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::known::write;
+use super::known::{part, write};
 use super::words;
 use crate::clock;
 use crate::error::{Error, Result};
@@ -29,6 +29,8 @@ const PAGE: usize = 700;
 pub(super) struct Service {
     argv: Vec<OsString>,
     at: At,
+    /// What each client asks for.
+    requests: usize,
 }
 
 enum At {
@@ -40,18 +42,18 @@ enum At {
 
 impl Service {
     /// Four threads that answer eight connections.
-    pub(super) fn memcached(program: OsString) -> Service {
+    pub(super) fn memcached(program: OsString, share: f64) -> Service {
         let mut argv = vec![program];
         argv.extend(words(&["-s", "socket", "-t", "4", "-m", "64"]));
         // SAFETY: takes nothing and cannot fail.
         if unsafe { libc::geteuid() } == 0 {
             argv.extend(words(&["-u", "root"])); // who must be told that it is meant
         }
-        Service { argv, at: At::Socket("socket") }
+        Service { argv, at: At::Socket("socket"), requests: part(EXCHANGES, share) }
     }
 
     /// Two processes of 16 threads, which take connections from a queue; a connection for each request.
-    pub(super) fn apache(program: OsString, directory: &Path) -> Result<Service> {
+    pub(super) fn apache(program: OsString, directory: &Path, share: f64) -> Result<Service> {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let address = free.map_err(Error::system("cannot bind a port on loopback"))?;
         // The server's children may run as another user.
@@ -74,7 +76,7 @@ impl Service {
         let mut argv = vec![program];
         argv.extend(words(&["-D", "FOREGROUND", "-f"]));
         argv.push(file.into_os_string());
-        Ok(Service { argv, at: At::Port(address) })
+        Ok(Service { argv, at: At::Port(address), requests: part(PAGES, share) })
     }
 }
 
@@ -94,12 +96,12 @@ pub(super) fn answers(
             all_clients(|me| {
                 let stream = UnixStream::connect(&path)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
-                set_and_get(stream, me)
+                set_and_get(stream, me, service.requests)
             })?
         }
         At::Port(address) => {
             until_it_listens(&mut server, || TcpStream::connect(address))?;
-            all_clients(|_| (0..PAGES).try_for_each(|_| get_page(address)))?
+            all_clients(|_| (0..service.requests).try_for_each(|_| get_page(address)))?
         }
     };
     end(&mut server)?;
@@ -141,7 +143,7 @@ fn expect(right: bool) -> io::Result<()> {
 }
 
 /// Stores values at memcached and reads them back.
-fn set_and_get(mut to: UnixStream, me: usize) -> io::Result<()> {
+fn set_and_get(mut to: UnixStream, me: usize, exchanges: usize) -> io::Result<()> {
     let mut from = BufReader::new(to.try_clone()?);
     let mut line = String::new();
     let mut next = move || {
@@ -149,7 +151,7 @@ fn set_and_get(mut to: UnixStream, me: usize) -> io::Result<()> {
         from.read_line(&mut line)?;
         Ok::<_, io::Error>(line.trim_end().to_owned())
     };
-    for exchange in 0..EXCHANGES {
+    for exchange in 0..exchanges {
         let (key, value) = (format!("{me}.{}", exchange % 50), format!("{exchange:016}"));
         to.write_all(format!("set {key} 0 0 16\r\n{value}\r\n").as_bytes())?;
         expect(next()? == "STORED")?;

@@ -131,7 +131,7 @@ pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Sample> {
     let hogs = if task.hogs { Hogs::start(&task.cpus)? } else { Hogs::none() };
     let (calls, spins) = task.lock.calls(library)?;
     let patience = task.drain_ns.map_or(patience(spins), Duration::from_nanos);
-    let run = Run { calls, patience, task, hogs: &hogs };
+    let run = Run { calls, patience, enough: ENOUGH, task, hogs: &hogs };
     match task.inside {
         Inside::Work { steps } => run.drive(Single::new(0.0, move |_| work(steps))),
         Inside::Modal { steps, long_steps, share } => {
@@ -159,11 +159,16 @@ fn threshold(share: f64) -> u32 {
     (share * f64::from(u32::MAX)) as u32
 }
 
-/// A lock to drive, by whom, and how long threads may take to come to their ends.
+/// How long nothing may happen: many of the longest time slices.
+const ENOUGH: Duration = Duration::from_secs(10);
+
+/// A lock to drive, by whom, how long threads may take to come to their ends, and how long nothing may
+/// happen.
 #[derive(Clone, Copy)]
 struct Run<'a> {
     calls: rw::Calls,
     patience: Duration,
+    enough: Duration,
     task: &'a Task,
     hogs: &'a Hogs,
 }
@@ -753,8 +758,8 @@ impl Run<'_> {
             threads.push(thread.map_err(Error::system(format!("cannot start {} threads", task.threads)))?);
         }
         let measured = match shared.body.operations() {
-            None => intervals(&shared, task, self.hogs),
-            Some(_) => fixed(&shared, task, self.hogs),
+            None => intervals(&shared, self),
+            Some(_) => fixed(&shared, self),
         };
         shared.phase.0.store(phase::END, Relaxed);
         let unfinished = finish(threads, self.patience)?;
@@ -828,14 +833,12 @@ impl Consumption<'_> {
 
 /// Lets time pass, and more of it as long as `happened` says that nothing has: a busy machine may not let the
 /// threads run at all. Returns whether something has happened.
-fn pass(ns: u64, happened: impl Fn() -> bool) -> bool {
-    // Many of the longest time slices.
-    const ENOUGH_NS: u64 = 10_000_000_000;
-    let start = clock::now_ns();
+fn pass(ns: u64, enough: Duration, happened: impl Fn() -> bool) -> bool {
+    let start = Instant::now();
     loop {
         thread::sleep(Duration::from_nanos(ns));
         let happened = happened();
-        if happened || clock::now_ns() - start >= ENOUGH_NS {
+        if happened || start.elapsed() >= enough {
             return happened;
         }
     }
@@ -843,14 +846,15 @@ fn pass(ns: u64, happened: impl Fn() -> bool) -> bool {
 
 /// Threads that go on until they are stopped. They may be well under way before this one runs again, above
 /// all where there are many of them: what counts is the time that really passed.
-fn intervals<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Sample> {
+fn intervals<B: Body>(shared: &Shared<B>, run: Run) -> Result<Sample> {
+    let Run { task, hogs, enough, .. } = run;
     shared.start.open(task.threads);
     thread::sleep(Duration::from_nanos(task.warm_up_ns));
     let consumption = Consumption::watch(hogs);
     let first = shared.reading();
     let watched = shared.probe.as_ref().map(|probe| (probe, probe.watch()));
     let somebody = || shared.reading().counts != first.counts;
-    let last = pass(task.throughput_ns, somebody).then(|| shared.reading());
+    let last = pass(task.throughput_ns, enough, somebody).then(|| shared.reading());
     let last = last.unwrap_or_else(|| Reading { at_ns: clock::now_ns(), counts: first.counts.clone() });
     let elapsed_ns = last.at_ns - first.at_ns;
     let counts: Vec<u64> = last.counts.iter().zip(&first.counts).map(|(last, first)| last - first).collect();
@@ -864,13 +868,14 @@ fn intervals<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Sa
     }
     let began = clock::now_ns();
     shared.phase.0.store(phase::LATENCY, Relaxed);
-    pass(task.latency_ns, || shared.timed());
+    pass(task.latency_ns, enough, || shared.timed());
     waited(shared, began, figures)
 }
 
 /// Threads that make a number of operations: the time that all of them take. Where that is too long, what
 /// they got done.
-fn fixed<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Sample> {
+fn fixed<B: Body>(shared: &Shared<B>, run: Run) -> Result<Sample> {
+    let Run { task, hogs, enough, .. } = run;
     let limit = |ns| Instant::now() + Duration::from_nanos(ns);
     let wait_for = |finished, end| {
         while shared.finished() < finished && Instant::now() < end {
@@ -887,7 +892,7 @@ fn fixed<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Sample
     wait_for(task.threads, limit(task.throughput_ns));
     let somebody = || shared.reading().counts.iter().any(|&count| count > 0);
     if !somebody() {
-        pass(1_000_000, somebody);
+        pass(1_000_000, enough, somebody);
     }
     let end = shared.reading();
     let finished: Vec<u64> =
@@ -913,7 +918,7 @@ fn fixed<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Sample
     shared.again.open(shared.finished().min(task.threads));
     wait_for(2 * task.threads, limit(task.latency_ns));
     if !shared.timed() {
-        pass(task.latency_ns.min(10_000_000), || shared.timed());
+        pass(task.latency_ns.min(10_000_000), enough, || shared.timed());
     }
     waited(shared, began, figures)
 }
@@ -1029,10 +1034,11 @@ mod tests {
         Calls { size: 4, align: 4, node: 0, init: nothing, lock, unlock, destroy: nothing }
     }
 
-    fn drive_one(calls: Calls, patience: Duration, task: &Task) -> Result<Sample> {
+    fn drive_one(calls: Calls, [patience, enough]: [Duration; 2], task: &Task) -> Result<Sample> {
         let Inside::Work { steps } = task.inside else { panic!("one lock only") };
         let calls = rw::Calls { write: calls, read_lock: calls.lock, read_unlock: calls.unlock };
-        Run { calls, patience, task, hogs: &Hogs::none() }.drive(Single::new(0.0, move |_| work(steps)))
+        Run { calls, patience, enough, task, hogs: &Hogs::none() }
+            .drive(Single::new(0.0, move |_| work(steps)))
     }
 
     #[test]
@@ -1055,7 +1061,7 @@ mod tests {
         }
         unsafe extern "C" fn unlock(_lock: *mut c_void, _node: *mut c_void) {}
         let task = Task { threads: 5, throughput_ns: 30_000_000, latency_ns: 30_000_000, ..task(WORK) };
-        let figures = drive_one(calls(lock, unlock), Duration::from_millis(50), &task).unwrap();
+        let figures = drive_one(calls(lock, unlock), [Duration::from_millis(50), ENOUGH], &task).unwrap();
         // In a worker they end with the process. Here there are other tests.
         END.store(true, Relaxed);
         assert_eq!((figures["unserved"], figures["jain"]), (0.8, 0.2));
@@ -1074,7 +1080,8 @@ mod tests {
         }
         unsafe extern "C" fn unlock(_lock: *mut c_void, _node: *mut c_void) {}
         let task = Task { throughput_ns: 2_000_000, latency_ns: 2_000_000, ..task(WORK) };
-        let error = drive_one(calls(lock, unlock), Duration::from_millis(5), &task).unwrap_err().to_string();
+        let error =
+            drive_one(calls(lock, unlock), [Duration::from_millis(5); 2], &task).unwrap_err().to_string();
         END.store(true, Relaxed);
         assert!(error.contains("nobody acquired the lock"), "{error}");
     }
@@ -1102,7 +1109,8 @@ mod tests {
         let writers = rw::Calls { write: Calls { lock: open, unlock: open, ..std.write }, ..std };
         let task = Task { throughput_ns: 50_000_000, latency_ns: 50_000_000, ..shares(0.2, 4) };
         for (calls, shared) in [(writers, false), (readers, true), (writers, true)] {
-            let run = Run { calls, patience: Duration::from_secs(60), task: &task, hogs: &Hogs::none() };
+            let patience = Duration::from_secs(60);
+            let run = Run { calls, patience, enough: ENOUGH, task: &task, hogs: &Hogs::none() };
             // Sections so long that even on one CPU some thread is preempted in one.
             let found = (0..100).any(|_| {
                 let worked = if shared {

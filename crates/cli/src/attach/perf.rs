@@ -4,12 +4,13 @@
 //! An event of a thread and a CPU goes on in the threads that the thread starts. Events of one CPU share a
 //! ring, which the first of them owns. Each event has an id, by which its records name it.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustc_hash::FxHashMap;
 
 use crate::message::{Failure, status};
 
@@ -203,7 +204,8 @@ fn no_tracepoints(error: &io::Error) -> String {
     }
 }
 
-fn is_root() -> bool {
+/// Whether we are.
+pub(crate) fn is_root() -> bool {
     // SAFETY: takes no arguments.
     unsafe { libc::geteuid() == 0 }
 }
@@ -224,8 +226,8 @@ pub(super) struct Perf {
     cpus: Vec<i32>,
     /// By CPU. The owner of a ring comes first.
     rings: Vec<Option<Ring>>,
-    events: HashMap<u32, Vec<OwnedFd>>,
-    sources: HashMap<u64, Source>,
+    events: FxHashMap<u32, Vec<OwnedFd>>,
+    sources: FxHashMap<u64, Source>,
     /// Whether the kernel knows events that threads inherit and processes do not.
     threads_alone: bool,
 }
@@ -241,8 +243,8 @@ impl Perf {
             copying,
             rings: cpus.iter().map(|_| None).collect(),
             cpus,
-            events: HashMap::new(),
-            sources: HashMap::new(),
+            events: FxHashMap::default(),
+            sources: FxHashMap::default(),
             threads_alone: true,
         })
     }
@@ -367,7 +369,7 @@ impl Perf {
 
     /// Calls `each` with every record that has come and is no younger than `until`, in the order of their times:
     /// what a record means depends on those before it, on whatever CPU they came.
-    pub(super) fn drain(&mut self, until: u64, mut each: impl FnMut(&HashMap<u64, Source>, &[u8])) {
+    pub(super) fn drain(&mut self, until: u64, mut each: impl FnMut(&FxHashMap<u64, Source>, &[u8])) {
         let mut rings: Vec<&mut Ring> = self.rings.iter_mut().flatten().collect();
         rings.iter_mut().for_each(|ring| ring.look());
         loop {

@@ -1,14 +1,14 @@
 //! A process that is watched: its mappings and threads, its stacks, and what each of them waits for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use poundlock_statfile::{Holder, LockKind, LockStats, Site, Snapshot, ThreadStats};
+use poundlock_statfile::{Holder, LockKind, LockStats, Site, Snapshot, ThreadStats, WaitNow};
+use rustc_hash::FxHashMap;
 
 use super::record::Words;
 use super::stacks::{Copied, NO_STACK, Object, StackId, Stacks};
-use super::waits::{Place, Sort, Waited};
-use crate::observe::proc;
+use super::waits::{Place, Sort, Waited, Waiting};
 use crate::observe::symbols::{Space, Symbols};
 use crate::observe::words::sleeps_in_go;
 use crate::remote::Memory as _;
@@ -26,9 +26,17 @@ const NUMBERS: u64 = 16;
 /// Where the words of condition variables are that say nothing else: glibc up to 2.40.
 const CONDITION: u64 = 40;
 
-/// Parts of the names of functions of Java's machine that do the same.
-const JAVA: [&str; 5] =
-    ["PlatformEvent::", "ObjectMonitor::", "ObjectSynchronizer::", "Parker::", "Unsafe_Park"];
+/// Parts of the names of functions of Java's machine that sleep and wake for their callers,
+const JAVA: [&str; 6] = [
+    "PlatformEvent::",
+    "ObjectMonitor::",
+    "ObjectSynchronizer::",
+    "Parker::",
+    "Unsafe_Park",
+    "Unsafe_Unpark",
+];
+/// and those between them and Java's own functions.
+const JAVA_ENTRIES: [&str; 3] = ["SharedRuntime::", "InterpreterRuntime::", "_complete_monitor_"];
 
 /// A thread.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +49,6 @@ struct Life {
 
 /// One process, as long as it is one program.
 pub(super) struct Process {
-    pub(super) pid: u32,
     files: Files,
     maps: Maps,
     /// There are mappings that `described` and the unwinder do not know.
@@ -52,7 +59,7 @@ pub(super) struct Process {
     pub(super) stacks: Stacks,
     /// By stack.
     told: Vec<Told>,
-    threads: HashMap<u32, Life>,
+    threads: FxHashMap<u32, Life>,
     started: u32,
     since: u64,
 }
@@ -68,7 +75,7 @@ struct Told {
     elsewhere: bool,
     /// The functions that tell have no names.
     nameless: bool,
-    /// The stack from the caller on.
+    /// The stack from the caller on, of a wake-up too.
     outer: Arc<[u64]>,
 }
 
@@ -83,7 +90,6 @@ impl Process {
             maps = parent.maps.clone();
         }
         Process {
-            pid,
             files: Files::of(pid),
             maps,
             changed: true,
@@ -92,7 +98,7 @@ impl Process {
             memory: Live::new(pid),
             stacks: Stacks::default(),
             told: Vec::new(),
-            threads: HashMap::new(),
+            threads: FxHashMap::default(),
             started: 0,
             since,
         }
@@ -150,19 +156,25 @@ impl Process {
         if let Some(known) = self.stacks.seen(copied) {
             return known;
         }
-        self.refresh();
-        let unwinder = self.unwinder.get_or_insert_with(|| Unwinder::new(&self.described, &self.maps));
-        self.stacks.add(copied, waits_for, (unwinder, &self.maps), &self.memory)
+        self.unwound(copied, waits_for, true)
     }
 
-    /// Where the stack of a thread begins that was asleep before there were events: as it is now.
+    /// Where the stack of a thread begins that was asleep before there were events: as it is now. Its frame
+    /// pointer is not known, so it may end early, and is none by which others are known again.
     pub(super) fn asleep(&mut self, sp: u64, pc: u64, word: u64) -> StackId {
         const STACK: usize = 8 << 10;
         let mut bytes = vec![0; STACK];
         let len = self.memory.read(sp, &mut bytes);
         bytes.truncate(len);
         let registers = super::record::Registers { pc, sp, fp: 0, lr: 0 };
-        self.stack(&Copied { registers, stack: &bytes, chain: Words::default() }, Some(word))
+        let copied = Copied { registers, stack: &bytes, chain: Words::default() };
+        self.unwound(&copied, Some(word), false)
+    }
+
+    fn unwound(&mut self, copied: &Copied, waits_for: Option<u64>, remember: bool) -> StackId {
+        self.refresh();
+        let unwinder = self.unwinder.get_or_insert_with(|| Unwinder::new(&self.described, &self.maps));
+        self.stacks.add(copied, (waits_for, remember), (unwinder, &self.maps), &self.memory)
     }
 
     /// Brings up to date what depends on the mappings.
@@ -276,11 +288,11 @@ impl Process {
         (0..self.stacks.count()).find_map(|id| self.stacks.get(id).condition)
     }
 
-    /// The figures: what threads waited for until `now`.
+    /// The figures: what threads waited for until `now`, and what they wait for still.
     pub(super) fn snapshot(
         &mut self,
         symbols: &Symbols,
-        places: &HashMap<Place, Waited>,
+        (places, going_on): (&FxHashMap<Place, Waited>, &[(u32, Waiting)]),
         now: u64,
     ) -> Snapshot {
         self.tell(symbols);
@@ -314,6 +326,12 @@ impl Process {
         for (tid, record) in &mut records {
             record.tid = *tid;
         }
+        for (tid, waiting) in going_on {
+            let (kind, address) = self.lock(&waiting.place);
+            let stack = self.told[waiting.place.stack as usize].outer.clone();
+            let waits = WaitNow { address, kind, since_ns: waiting.since, stack };
+            records.entry(*tid).or_default().waits = Some(waits);
+        }
         let mut locks: Vec<LockStats> = locks.into_values().collect();
         for lock in &mut locks {
             lock.sites.sort_by_key(|site| std::cmp::Reverse(site.wait_ns));
@@ -322,7 +340,6 @@ impl Process {
         locks.sort_by_key(|lock| std::cmp::Reverse((lock.wait_total_ns, lock.contended)));
         let lived = |(_, life): &(u32, Life)| life.until.unwrap_or(now).saturating_sub(life.since);
         Snapshot {
-            pid: proc::inner_pid(self.pid).unwrap_or(self.pid),
             start_ns: self.since,
             threads: callers.len() as u32,
             started: (self.threads.len() as u32).saturating_sub(1),
@@ -367,7 +384,7 @@ impl Process {
             if by == NO_STACK {
                 continue;
             }
-            let stack = &self.stacks.get(by).addresses;
+            let stack = &self.told[by as usize].outer;
             let at = lock.holders.iter().position(|holder| Arc::ptr_eq(&holder.stack, stack));
             let at = at.unwrap_or_else(|| {
                 lock.holders.push(Holder { stack: stack.clone(), ..Holder::default() });
@@ -393,14 +410,8 @@ fn told(space: &Space, addresses: &Arc<[u64]>) -> Told {
             .find_map(|(depth, (name, _))| Some((depth, said_by(name, expected, of_musl)?)))
     };
     let Some((depth, first)) = said(2) else {
-        return Told {
-            kind: None,
-            maker: Maker::Unknown,
-            before: [0; 4],
-            elsewhere: false,
-            nameless,
-            outer: addresses.clone(),
-        };
+        let outer = java_callers(space, &functions, addresses, 0).unwrap_or_else(|| addresses.clone());
+        return Told { kind: None, maker: Maker::Unknown, before: [0; 4], elsewhere: false, nameless, outer };
     };
     let ours = functions[depth].1.starts_with("libpoundlock");
     let java = java(&functions[depth..]);
@@ -418,6 +429,8 @@ fn told(space: &Space, addresses: &Arc<[u64]>) -> Told {
         Some(rest) if !rest.is_empty() => rest.into(),
         _ => addresses.clone(),
     };
+    let callers = java.and_then(|_| java_callers(space, &functions, addresses, depth));
+    let outer = callers.unwrap_or(outer);
     Told {
         kind: Some(java.unwrap_or(first.kind)),
         maker: if ours { Maker::Poundlock } else { first.maker },
@@ -426,6 +439,26 @@ fn told(space: &Space, addresses: &Arc<[u64]>) -> Told {
         nameless,
         outer,
     }
+}
+
+/// From Java's own functions on, where the machine's sleep or wake for them, and theirs have names.
+fn java_callers(
+    space: &Space,
+    functions: &[(String, String)],
+    addresses: &[u64],
+    from: usize,
+) -> Option<Arc<[u64]>> {
+    let one_of = |name: &str, parts: &[&str]| parts.iter().any(|part| name.contains(part));
+    let sleeps = |name: &str, module: &str| module.starts_with("libjvm") && one_of(name, &JAVA);
+    let at = from + functions[from..].iter().position(|(name, module)| sleeps(name, module))?;
+    let mut rest = addresses.iter().enumerate().skip(at).map(|(at, &address)| {
+        let frames = space.call(address);
+        (at, frames.first().map(|frame| (frame.function.clone(), frame.module.clone())).unwrap_or_default())
+    });
+    let (at, (name, _)) = rest.find(|(_, (name, module))| {
+        !(one_of(name, &JAVA_ENTRIES) || module.starts_with("libjvm") && one_of(name, &JAVA))
+    })?;
+    (!name.is_empty() && name != "Interpreter").then(|| addresses[at..].into())
 }
 
 /// What a thread of a Java machine waits for with its own condition variable.

@@ -1,6 +1,6 @@
 //! The records in the rings, as the kernel's `perf_event_open(2)` describes them.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::perf::{Source, format, registers};
 use crate::remote::maps::Mapping;
@@ -9,7 +9,7 @@ use crate::remote::maps::Mapping;
 #[derive(Debug)]
 pub(super) enum Record<'r> {
     Sample(Sample<'r>),
-    /// So many had no room.
+    /// How many had no room.
     Lost(u64),
     Mapped {
         pid: u32,
@@ -105,7 +105,7 @@ pub(super) fn time_at(sort: u32, length: usize) -> usize {
 }
 
 /// Reads a record. `None` if it is cut, or of an event that is not ours.
-pub(super) fn parse<'r>(sources: &HashMap<u64, Source>, record: &'r [u8]) -> Option<Record<'r>> {
+pub(super) fn parse<'r>(sources: &FxHashMap<u64, Source>, record: &'r [u8]) -> Option<Record<'r>> {
     let sort = half(record, 0)?;
     let misc = u16::from_ne_bytes([record[4], record[5]]);
     let body = &record[8..];
@@ -144,7 +144,7 @@ pub(super) fn parse<'r>(sources: &HashMap<u64, Source>, record: &'r [u8]) -> Opt
     })
 }
 
-fn sample<'r>(sources: &HashMap<u64, Source>, body: &'r [u8]) -> Option<Sample<'r>> {
+fn sample<'r>(sources: &FxHashMap<u64, Source>, body: &'r [u8]) -> Option<Sample<'r>> {
     let source = *sources.get(&word(body, 0)?)?;
     let (pid, tid, time) = (half(body, 8)?, half(body, 12)?, word(body, 16)?);
     let mut at = 24;
@@ -207,7 +207,7 @@ mod tests {
         let what = format::IDENTIFIER | format::TID | format::TIME | format::RAW;
         let stack = what | format::CALLCHAIN | format::REGS_USER | format::STACK_USER;
         let source = |format| Source { what: What::Enter, tid: 5, format };
-        let sources = HashMap::from([(1, source(what)), (2, source(stack))]);
+        let sources = FxHashMap::from_iter([(1, source(what)), (2, source(stack))]);
         let ids = |id: u64| words(&[id, (8 << 32) | 7, 1000]);
         // 12 bytes, so that what follows is where it ought to be.
         let raw = [&12u32.to_ne_bytes()[..], b"twelve bytes"].concat();
@@ -226,12 +226,12 @@ mod tests {
         assert_eq!(sample.chain.iter().collect::<Vec<_>>(), [0x10, 0x20]);
         assert_eq!(sample.registers.map(|registers| registers.fp), Some(1));
         assert_eq!(sample.stack, words(&[0xa]), "only what was copied");
-        assert!(parse(&sources, &bytes[..60]).is_none() && parse(&HashMap::new(), &bytes).is_none());
+        assert!(parse(&sources, &bytes[..60]).is_none() && parse(&FxHashMap::default(), &bytes).is_none());
     }
 
     #[test]
     fn mappings_and_threads_are_read() {
-        let none = HashMap::new();
+        let none = FxHashMap::default();
         let trailer = words(&[(8 << 32) | 7, 1000, 2]);
         let start = words(&[(8 << 32) | 7, 0x4000, 0x1000, 0x2000, 0, 42, 0, 5, 0x2f61_0000_0000_0000]);
         // The name begins where the last of these words does.

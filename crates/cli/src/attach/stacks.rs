@@ -6,11 +6,12 @@
 //! copied stack is looked up by as many loads as it has functions. (On aarch64 the innermost return addresses
 //! may be in registers only: there every stack is unwound.)
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use super::record::{Registers, Words, word};
-use crate::remote::call::Doing;
+use crate::observe::calls::Doing;
 use crate::remote::maps::Maps;
 use crate::remote::unwind::{Frame, Unwinder};
 use crate::remote::{self, Memory, Stack, Thread};
@@ -62,19 +63,22 @@ pub(super) enum Object {
 /// All of them.
 pub(super) struct Stacks {
     all: Vec<Known>,
-    ids: HashMap<Arc<[u64]>, StackId>,
+    ids: FxHashMap<Arc<[u64]>, StackId>,
     nodes: Vec<Node>,
-    roots: HashMap<u64, usize>,
+    roots: FxHashMap<u64, usize>,
     tail: Vec<u64>,
 }
+
+/// Stacks by the rest of the chain.
+type ByRest = FxHashMap<Box<[u64]>, StackId>;
 
 /// A function on the way from the innermost one outwards.
 #[derive(Default)]
 struct Node {
     /// By distance of the next return address from the stack pointer.
-    next: Vec<(u32, HashMap<u64, usize>)>,
+    next: Vec<(u32, FxHashMap<u64, usize>)>,
     /// If the copy leads no further: how many entries of the chain it has covered, and the stack by the rest.
-    ends: Option<(usize, HashMap<Box<[u64]>, StackId>)>,
+    ends: Option<(usize, ByRest)>,
 }
 
 impl Default for Stacks {
@@ -83,9 +87,9 @@ impl Default for Stacks {
         let known = Known { addresses: none.clone(), condition: None, object: Object::Word };
         Stacks {
             all: vec![known],
-            ids: HashMap::from([(none, NO_STACK)]),
+            ids: FxHashMap::from_iter([(none, NO_STACK)]),
             nodes: Vec::new(),
-            roots: HashMap::new(),
+            roots: FxHashMap::default(),
             tail: Vec::new(),
         }
     }
@@ -127,11 +131,12 @@ impl Stacks {
         ends.get(self.tail.as_slice()).copied()
     }
 
-    /// The stack of this copy, unwound. `waits_for` is the word, if the call waits.
+    /// The stack of this copy, unwound, and known again if it is to be. `waits_for` is the word, if the call
+    /// waits.
     pub(super) fn add(
         &mut self,
         copied: &Copied,
-        waits_for: Option<u64>,
+        (waits_for, known_again): (Option<u64>, bool),
         (unwinder, maps): (&mut Unwinder, &Maps),
         memory: &impl Memory,
     ) -> StackId {
@@ -161,7 +166,7 @@ impl Stacks {
         let addresses: Vec<u64> = frames.iter().map(|frame| frame.at).chain(tail.iter().copied()).collect();
         let condition = waits_for.and_then(|word| condition(&thread.stack, frames, word));
         let id = self.number(addresses, condition);
-        if cfg!(target_arch = "x86_64") && !frames.iter().any(|frame| frame.guessed) {
+        if cfg!(target_arch = "x86_64") && known_again && !frames.iter().any(|frame| frame.guessed) {
             self.remember(pc, sp, frames, (covered, tail), id);
         }
         id
@@ -212,7 +217,7 @@ impl Stacks {
                 Some(of) => of,
                 None if self.nodes[at].next.len() == DISTANCES => return,
                 None => {
-                    self.nodes[at].next.push((distance, HashMap::new()));
+                    self.nodes[at].next.push((distance, FxHashMap::default()));
                     self.nodes[at].next.len() - 1
                 }
             };
@@ -225,7 +230,7 @@ impl Stacks {
                 }
             };
         }
-        let ends = self.nodes[at].ends.get_or_insert_with(|| (covered, HashMap::new()));
+        let ends = self.nodes[at].ends.get_or_insert_with(|| (covered, FxHashMap::default()));
         if ends.0 == covered {
             ends.1.insert(tail.into(), id);
         }

@@ -4,7 +4,9 @@
 //! first among those, for the same word, that had woken fewer than they say: the kernel wakes waiters in the
 //! order of their coming. A waiter that was woken and waits for the same again at once was woken in vain.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
 
 use super::stacks::StackId;
 
@@ -33,8 +35,8 @@ pub(super) enum Call {
     Other,
 }
 
-const WAITV: u32 = crate::remote::call::FUTEX_WAITV as u32;
-const WAIT: u32 = crate::remote::call::FUTEX_WAIT as u32;
+const WAITV: u32 = crate::observe::calls::FUTEX_WAITV as u32;
+const WAIT: u32 = crate::observe::calls::FUTEX_WAIT as u32;
 /// `futex_wake` and `futex_requeue`, likewise.
 const WAKE: u32 = 454;
 const REQUEUE: u32 = 456;
@@ -155,9 +157,9 @@ pub(super) struct Waited {
     /// By power of two of nanoseconds.
     pub(super) buckets: Vec<u64>,
     /// By the stack that woke: how often, and how long the woken had waited.
-    pub(super) woken_by: HashMap<StackId, (u64, u64)>,
+    pub(super) woken_by: FxHashMap<StackId, (u64, u64)>,
     /// By thread: how often and how long.
-    pub(super) threads: HashMap<u32, (u64, u64)>,
+    pub(super) threads: FxHashMap<u32, (u64, u64)>,
 }
 
 impl Waited {
@@ -214,11 +216,11 @@ struct Wake {
 /// What is known of the words of all processes.
 #[derive(Default)]
 pub(super) struct Waits {
-    threads: HashMap<u32, Thread>,
-    wakes: HashMap<(u32, u64), VecDeque<Wake>>,
-    moves: HashMap<(u32, u64), VecDeque<u64>>,
+    threads: FxHashMap<u32, Thread>,
+    wakes: FxHashMap<(u32, u64), VecDeque<Wake>>,
+    moves: FxHashMap<(u32, u64), VecDeque<u64>>,
     /// By process.
-    pub(super) places: HashMap<u32, HashMap<Place, Waited>>,
+    pub(super) places: FxHashMap<u32, FxHashMap<Place, Waited>>,
     pub(super) totals: Totals,
 }
 
@@ -451,8 +453,8 @@ mod tests {
             waits.add(event);
         }
         assert_eq!((place(&waits, 12).ns, place(&waits, 13).ns), (110, 250));
-        assert_eq!(place(&waits, 12).woken_by, HashMap::from([(14, (1, 110))]));
-        assert_eq!(place(&waits, 13).woken_by, HashMap::from([(15, (1, 250))]));
+        assert_eq!(place(&waits, 12).woken_by, FxHashMap::from_iter([(14, (1, 110))]));
+        assert_eq!(place(&waits, 13).woken_by, FxHashMap::from_iter([(15, (1, 250))]));
         assert_eq!(waits.totals, Totals { calls: 4, waits: 2, wakes: 2, not_slept: 0 });
         assert!(waits.wakes.is_empty(), "nothing is kept of wake-ups that are over");
     }
@@ -514,7 +516,7 @@ mod tests {
         ] {
             waits.add(event);
         }
-        assert_eq!(place(&waits, 12).woken_by, HashMap::from([(14, (1, 220))]));
+        assert_eq!(place(&waits, 12).woken_by, FxHashMap::from_iter([(14, (1, 220))]));
     }
 
     #[test]

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use poundlock_statfile::check::{Mode, Serial};
 use poundlock_statfile::{LiveThread, LockKind};
 
-use crate::observe::calls;
 use crate::observe::cycles::cycles;
 use crate::observe::proc::Seen;
 
@@ -162,7 +161,7 @@ impl Waits {
 /// The word that is waited for in this call: that of one of the C library's mutexes is its first.
 fn word(seen: Seen) -> Option<u64> {
     match seen {
-        Seen::Call(number, [word, operation, ..]) if calls::waits_for_futex(number, operation) => Some(word),
+        Seen::Call(call) if call.waits_for_futex() => Some(call.arguments[0]),
         _ => None,
     }
 }
@@ -170,9 +169,7 @@ fn word(seen: Seen) -> Option<u64> {
 /// The thread whose end is waited for in this call: the C library has a joiner wait on a word that has its id.
 fn joined(seen: Seen) -> Option<u32> {
     match seen {
-        Seen::Call(number, [_, operation, value, _]) if calls::waits_for_futex(number, operation) => {
-            u32::try_from(value).ok()
-        }
+        Seen::Call(call) if call.waits_for_futex() => u32::try_from(call.arguments[2]).ok(),
         _ => None,
     }
 }
@@ -254,13 +251,11 @@ fn is_everyone(parties: &[Party], state: &dyn Fn(u32) -> Seen) -> bool {
                 | LockKind::Array
         );
         let unlimited = match state(party.tid) {
-            Seen::Call(number, [_, operation, _, limit]) => {
+            Seen::Call(call) => {
+                let [_, operation, _, limit, ..] = call.arguments;
                 let is_private =
                     operation & libc::FUTEX_PRIVATE_FLAG as u64 != 0 || party.wait.kind == LockKind::Join;
-                number == libc::SYS_futex
-                    && calls::waits_for_futex(number, operation)
-                    && limit == 0
-                    && is_private
+                call.number == libc::SYS_futex && call.waits_for_futex() && limit == 0 && is_private
             }
             _ => false,
         };
@@ -274,6 +269,7 @@ pub(super) mod tests {
     use poundlock_statfile::check::LockId;
 
     use super::*;
+    use crate::observe::calls::Call;
 
     /// A thread that waits for `address`, and holds these.
     pub(in crate::check) fn party(tid: u32, kind: LockKind, address: u64, holds: &[(u64, Mode)]) -> Party {
@@ -370,7 +366,8 @@ pub(super) mod tests {
     #[test]
     fn everyone_is_everyone_without_a_limit() {
         let asleep = |limit: u64, operation: libc::c_int| {
-            move |_: u32| Seen::Call(libc::SYS_futex, [0x1000, operation as u64, 0, limit])
+            let arguments = [0x1000, operation as u64, 0, limit, 0, 0];
+            move |_: u32| Seen::Call(Call { number: libc::SYS_futex, arguments })
         };
         let private = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
         let waiter = [party(1, LockKind::Condition, 8, &[])];

@@ -140,10 +140,8 @@ fn call(feed: &Feed, thread: &LiveThread, state: &dyn Fn(u32) -> Seen) -> Option
         };
     }
     match state(thread.tid) {
-        Seen::Call(number, [_, operation, ..]) if calls::waits_for_futex(number, operation) => {
-            Some("a wait for a futex".to_owned())
-        }
-        Seen::Call(number, _) => Some(format!("{}()", calls::name(number))),
+        Seen::Call(call) if call.waits_for_futex() => Some("a wait for a futex".to_owned()),
+        Seen::Call(call) => Some(format!("{}()", calls::name(call.number))),
         _ => None,
     }
 }

@@ -199,6 +199,14 @@ pub(super) const PAGES: &[Page] = &[
                 ],
             ),
             (
+                "OVERHEAD",
+                &[Text(
+                    "That of `poundlock stat`, and a look into a table for each lock that is taken with another one \
+                     held. Two locks that are seen in an order for the first time are written to a log, which the \
+                     command searches. `poundlock bench check` measures it on your machine.",
+                )],
+            ),
+            (
                 "EXIT STATUS",
                 &[
                     Text("That of the program, unless --error-exitcode names another for findings, and:"),
@@ -232,6 +240,10 @@ pub(super) const PAGES: &[Page] = &[
             "Compile the program with `-g` for lines. Without, there are names of functions.",
             "The figures survive any end of the program. A daemon that goes on in the background is followed until \
              it ends. `SIGUSR2` has the command report on the running program.",
+            "`--pid` watches processes that run, and `--futex` a command, from outside: nothing is loaded into them, \
+             and the locks may be of any language. Seen are waits that sleep, by the kernel's tracepoints of futex \
+             calls, with the stacks of those who waited and of those who woke them. Not seen are acquisitions that \
+             do not sleep, and how long locks are held. A process under `stat` is read instead, which is exact.",
         ],
         examples: &[
             ("poundlock stat -- server", "Run it on its own locks, and report where it waited"),
@@ -248,6 +260,14 @@ pub(super) const PAGES: &[Page] = &[
                 "poundlock stat --json before.json -- server",
                 "All figures, for `stat diff` or a program of yours",
             ),
+            (
+                "sudo poundlock stat --pid $(pidof server) --seconds 10",
+                "A running process, on locks of any language: what its threads sleep for",
+            ),
+            (
+                "sudo poundlock stat --futex --html report.html -- ./static-server",
+                "A command in the same way, with nothing loaded into it",
+            ),
         ],
         sections: &[
             (
@@ -262,6 +282,24 @@ pub(super) const PAGES: &[Page] = &[
                         "The command looks at the threads from outside, for one hundredth of a CPU, and for 3 % with \
                          3,000 threads. A thread's count of a lock takes half a cache line.",
                     ),
+                ],
+            ),
+            (
+                "RIGHTS",
+                &[
+                    Text("None, for a command. For `--pid` and `--futex`:"),
+                    Tagged("sudo", "Sees every process."),
+                    Tagged(
+                        "sudo mount -o remount,mode=750,gid=$(id -g) /sys/kernel/tracing",
+                        "Lets your group read where the tracepoints are; then you see processes of your own, if \
+                         `kernel.perf_event_paranoid` is 2 or less.",
+                    ),
+                    Tagged(
+                        "Containers",
+                        "From outside, as root: names come from the files of the container. From inside, `docker run \
+                         --cap-add=PERFMON --cap-add=SYS_PTRACE -v /sys/kernel/tracing:/sys/kernel/tracing:ro`.",
+                    ),
+                    Text("A command that is installed set-user-id refuses."),
                 ],
             ),
             ("EXIT STATUS", PROGRAMS),
@@ -510,10 +548,6 @@ pub(super) const PAGES: &[Page] = &[
              are known of glibc's mutexes (all kinds), of the writers of its readers-writer locks, of joined \
              threads, and of what runs under `poundlock stat`. Of condition variables, semaphores, barriers, \
              readers, and of the locks of Rust, Go and Java there are the waiters; it says so.",
-            "Each thread stands still for some microseconds, one after the other, while its registers and its stack \
-             are copied; the second line says how long. Nothing runs in the process that is not its own. A thread \
-             in a system call that a stop would end (`epoll_wait`, `semop` and others: see signal(7)) is not \
-             stopped. If the command is killed, the process goes on.",
             "Compile the program with `-g` for lines and variables. Without, there are names of functions.",
         ],
         examples: &[
@@ -546,6 +580,15 @@ pub(super) const PAGES: &[Page] = &[
                     ),
                     Text("A command that is installed set-user-id refuses."),
                 ],
+            ),
+            (
+                "OVERHEAD",
+                &[Text(
+                    "Each thread stands still for some microseconds, one after the other, while its registers and its \
+                     stack are copied; the second line says how long. Nothing runs in the process that is not its \
+                     own. A thread in a system call that a stop would end (`epoll_wait`, `semop` and others: see \
+                     signal(7)) is not stopped. If the command is killed, the process goes on.",
+                )],
             ),
             ("EXIT STATUS", OURS),
         ],

@@ -5,13 +5,15 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use super::calls::{self, Call, Doing};
+
 /// What a thread is doing, as far as one look tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// On a CPU, or ready for one.
     Ready,
-    /// Asleep in this call, with its first four arguments.
-    Call(libc::c_long, [u64; 4]),
+    /// Asleep in this call.
+    Call(Call),
     /// Asleep outside of a call.
     Outside,
     /// Asleep; in which call is not shown to us.
@@ -61,10 +63,12 @@ impl Task {
             None => read_file(&self.dir.join("syscall"), &mut buffer),
         };
         match read {
-            // What has no registers may be a thread of the kernel's that works for the process.
-            Ok(text) => match parse_call(text) {
-                Seen::Gone if self.state() != Seen::Gone => Seen::Outside,
-                seen => seen,
+            Ok(text) => match calls::parse(text) {
+                Doing::Running => Seen::Ready,
+                Doing::Call { call, .. } => Seen::Call(call),
+                // What has no registers may be a thread of the kernel's that works for the process.
+                Doing::Gone if self.state() == Seen::Gone => Seen::Gone,
+                Doing::Outside { .. } | Doing::Gone => Seen::Outside,
             },
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Seen::Gone,
             Err(_) => self.state(),
@@ -231,34 +235,9 @@ fn read_at_start<'a>(file: &File, buffer: &'a mut [u8]) -> io::Result<&'a str> {
     Ok(std::str::from_utf8(&buffer[..len]).unwrap_or_default())
 }
 
-/// A line of `/proc/PID/syscall`.
-fn parse_call(text: &str) -> Seen {
-    let mut words = text.split_ascii_whitespace();
-    let Some(number) = words.next().and_then(|word| word.parse::<libc::c_long>().ok()) else {
-        return Seen::Ready;
-    };
-    let argument = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok();
-    let mut arguments = words.map_while(argument);
-    if number < 0 {
-        // The stack pointer and the program counter: a thread without either has no memory any more.
-        let gone = arguments.all(|argument| argument == 0);
-        return if gone { Seen::Gone } else { Seen::Outside };
-    }
-    Seen::Call(number, std::array::from_fn(|_| arguments.next().unwrap_or(0)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_of_syscall_are_read() {
-        assert_eq!(parse_call("running\n"), Seen::Ready);
-        assert_eq!(parse_call("-1 0x7ffe 0x7f21\n"), Seen::Outside);
-        assert_eq!(parse_call("-1 0x0 0x0\n"), Seen::Gone);
-        let futex = "202 0x55aa 0x189 0x2 0x0 0x0 0xffffffff 0x7ffe 0x7f21\n";
-        assert_eq!(parse_call(futex), Seen::Call(202, [0x55aa, 0x189, 2, 0]));
-    }
 
     #[test]
     fn a_name_with_parentheses_is_no_end() {

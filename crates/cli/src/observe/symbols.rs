@@ -19,6 +19,7 @@ use poundlock_statfile::{LockKind, Module, Snapshot};
 
 use super::variables::{Declared, Variables};
 use super::words::{short, sleeps_in_go};
+use crate::elf_file::{self, Elf};
 
 /// Where distributions put debug information that they ship apart from the program.
 const DEBUG_DIR: &str = "/usr/lib/debug";
@@ -395,7 +396,8 @@ pub(crate) fn file_name(path: impl AsRef<Path>) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-fn is_libc(name: &str) -> bool {
+/// Whether a file of this name is glibc's: before 2.34 threads are a library of their own, and names have the version.
+pub(crate) fn is_libc(name: &str) -> bool {
     name.starts_with("libc.so") || name.starts_with("libc-2.") || name.starts_with("libpthread")
 }
 
@@ -505,8 +507,8 @@ impl ElfFile {
         if !path.metadata().ok()?.is_file() {
             return None;
         }
-        let data = object::ReadCache::new(File::open(path).ok()?);
-        let file = object::File::parse(&data).ok()?;
+        let data = elf_file::open(path)?;
+        let file = elf_file::parse(&data)?;
         let segments = file.segments().filter_map(|segment| {
             let SegmentFlags::Elf { p_flags, .. } = segment.flags() else { return None };
             let (file_offset, file_size) = segment.file_range();
@@ -644,7 +646,7 @@ fn read_symbols(path: &Path, tables: &mut [Vec<Symbol>; 2]) -> Option<()> {
     // SAFETY: only read, and as bytes. Should somebody shorten the file meanwhile, we end by a signal, as the
     // program that has it mapped does.
     let data = unsafe { memmap2::Mmap::map(&File::open(path).ok()?) }.ok()?;
-    let file = object::File::parse(&*data).ok()?;
+    let file = elf_file::parse(&*data)?;
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
         let table = match symbol.kind() {
             SymbolKind::Text => &mut tables[0],
@@ -674,7 +676,7 @@ fn is_mangled(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")
 }
 
-fn has_section<'data>(file: &impl object::Object<'data>, name: &str) -> bool {
+fn has_section(file: &Elf<'_>, name: &str) -> bool {
     file.section_by_name(name).is_some()
 }
 
@@ -688,8 +690,8 @@ fn separate_debug_file(id: &[u8]) -> Option<PathBuf> {
 
 /// What `dwz` moved out of several files of debug information into one that they share.
 fn shared_debug_file(path: &Path) -> Option<PathBuf> {
-    let data = object::ReadCache::new(File::open(path).ok()?);
-    let file = object::File::parse(&data).ok()?;
+    let data = elf_file::open(path)?;
+    let file = elf_file::parse(&data)?;
     let (name, id) = file.gnu_debugaltlink().ok()??;
     let named = path.parent()?.join(std::ffi::OsStr::from_bytes(name));
     if named.is_file() { Some(named) } else { separate_debug_file(id) }

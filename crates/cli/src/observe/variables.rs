@@ -2,7 +2,6 @@
 //! information (DWARF).
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::Path;
 
 use gimli::{AttributeValue, DebugInfoOffset, EndianSlice, RunTimeEndian, SectionId, UnitOffset};
@@ -10,6 +9,7 @@ use object::{Object as _, ObjectSection as _};
 use poundlock_statfile::LockKind;
 
 use super::members::{Members, Taker};
+use crate::elf_file;
 
 /// Debug information larger than this is not searched for variables: it would take longer than a reader
 /// waits.
@@ -48,8 +48,8 @@ pub(crate) struct Variables {
 impl Variables {
     /// Finds them, if the file has debug information at all.
     pub(crate) fn read(path: &Path) -> Option<Self> {
-        let data = object::ReadCache::new(File::open(path).ok()?);
-        let object = object::File::parse(&data).ok()?;
+        let data = elf_file::open(path)?;
+        let object = elf_file::parse(&data)?;
         if object.section_by_name(".debug_info")?.size() > LARGEST {
             return None;
         }

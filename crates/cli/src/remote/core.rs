@@ -10,11 +10,11 @@ use object::elf;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use poundlock_statfile::Snapshot;
 
-use super::call::Doing;
 use super::maps::{Mapping, Maps};
 use super::registers::{Registers, WORDS};
 use super::{Memory, Stack, Thread};
 use crate::message::{Failure, say};
+use crate::observe::calls::Doing;
 use crate::program::{self, reason};
 
 /// As much of a stack is read at most.

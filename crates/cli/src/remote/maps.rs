@@ -155,6 +155,21 @@ impl Files {
         };
         Snapshot { pid: self.pid, exe, modules, ..Snapshot::default() }
     }
+
+    /// Where we find the statistics files that the process writes to. A child may have its parent's, too.
+    pub(crate) fn statistics(&mut self, maps: &Maps) -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> = Vec::new();
+        for mapping in maps.0.iter().filter(|mapping| mapping.writable) {
+            let name = mapping.path.strip_suffix(" (deleted)").unwrap_or(&mapping.path);
+            if name.ends_with(".stat") && mapping.path.starts_with('/') {
+                let path = PathBuf::from(self.find(mapping));
+                if !found.contains(&path) {
+                    found.push(path);
+                }
+            }
+        }
+        found
+    }
 }
 
 #[cfg(test)]

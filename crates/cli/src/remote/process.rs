@@ -6,11 +6,11 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-use super::call::{self, Call, Doing};
 use super::maps::Maps;
 use super::stop::{self, Copied};
 use super::{Memory, Thread};
 use crate::message::Failure;
+use crate::observe::calls::{self, Call, Doing};
 use crate::observe::proc::{self, Task};
 
 /// The memory of a live process.
@@ -104,7 +104,7 @@ pub(crate) struct Still {
 impl Still {
     /// As of now; `None` if the thread is gone, or runs.
     pub(crate) fn of(pid: u32, tid: u32) -> Option<Still> {
-        let doing = call::doing(pid, tid).ok()?;
+        let doing = calls::doing(pid, tid).ok()?;
         if !matches!(doing, Doing::Call { .. }) {
             return None;
         }
@@ -158,18 +158,27 @@ pub(crate) fn check(pid: u32) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Checks that we have no rights that whoever has started us lacks.
+///
+/// # Errors
+/// In one line, what is wrong, and how to have it right.
+pub(crate) fn check_our_rights() -> Result<(), Failure> {
+    // SAFETY: takes a number.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } == 0 {
+        return Ok(());
+    }
+    Err(failure(
+        "this command is installed set-user-id or with capabilities, by which everybody could look into any \
+         process: take them away (chmod u-s,g-s; setcap -r), and use sudo",
+    ))
+}
+
 /// Checks that there is such a process, and that it is one that can be watched.
 ///
 /// # Errors
 /// In one line, what is wrong, and how to have it right.
 pub(crate) fn check_id(pid: u32) -> Result<(), Failure> {
-    // SAFETY: takes a number.
-    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-        return Err(failure(
-            "this command is installed set-user-id or with capabilities, by which everybody could look into any \
-             process: take them away (chmod u-s,g-s; setcap -r), and use sudo",
-        ));
-    }
+    check_our_rights()?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| no_such(pid))?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     if let Some(leader) = field("Tgid:").filter(|leader| *leader != pid.to_string()) {

@@ -1,6 +1,6 @@
 //! The registers of a thread, as `ptrace` and core files have them.
 
-use super::call::Call;
+use crate::observe::calls::Call;
 
 /// What is needed of them.
 #[derive(Clone, Debug, PartialEq, Eq)]

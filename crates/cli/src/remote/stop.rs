@@ -10,14 +10,14 @@
 //! the stack. Between that question and the stop a running thread may enter such a call: then the stopped
 //! thread's registers say so, and are set to make the call once more, unless a signal of its own ended it.
 //!
-//! [`Call::goes_on`]: super::call::Call::goes_on
+//! [`Call::goes_on`]: crate::observe::calls::Call::goes_on
 
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::call::{self, Doing};
 use super::registers::{Registers, WORDS, made_again};
 use super::{Memory, Stack};
+use crate::observe::calls::{self, Doing};
 
 /// As much of a stack is copied at most.
 const STACK: usize = 128 << 10;
@@ -40,7 +40,7 @@ pub(crate) struct Copied {
 /// # Errors
 /// If we may not.
 pub(crate) fn copy(pid: u32, tid: u32, memory: &impl Memory) -> io::Result<Option<Copied>> {
-    let doing = call::doing(pid, tid)?;
+    let doing = calls::doing(pid, tid)?;
     let socket = |fd: u64| {
         let link = std::fs::read_link(format!("/proc/{pid}/fd/{}", fd as i32));
         link.is_ok_and(|to| {
@@ -64,7 +64,7 @@ pub(crate) fn copy(pid: u32, tid: u32, memory: &impl Memory) -> io::Result<Optio
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             Err(error) => return Err(error),
         }
-        if matches!(call::doing(pid, tid)?, Doing::Gone) {
+        if matches!(calls::doing(pid, tid)?, Doing::Gone) {
             return Ok(None);
         }
     }

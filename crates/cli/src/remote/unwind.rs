@@ -2,7 +2,6 @@
 //! none, and where neither leads on, by looking for the next return address.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::Path;
 
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _};
@@ -11,6 +10,8 @@ use poundlock_statfile::Snapshot;
 
 use super::maps::Maps;
 use super::{Memory, Thread};
+use crate::elf_file;
+use crate::observe::calls::Doing;
 
 #[cfg(target_arch = "x86_64")]
 mod native {
@@ -121,12 +122,15 @@ impl Unwinder {
     pub(crate) fn stack(&mut self, thread: &Thread, maps: &Maps, memory: &impl Memory) -> Vec<Frame> {
         let (pc, sp, fp, lr) = match (&thread.registers, &thread.doing) {
             (Some(registers), _) => (registers.pc, registers.sp, registers.fp, registers.lr),
-            (None, super::call::Doing::Call { sp, pc, .. } | super::call::Doing::Outside { sp, pc }) => {
-                (*pc, *sp, 0, 0)
-            }
+            (None, Doing::Call { sp, pc, .. } | Doing::Outside { sp, pc }) => (*pc, *sp, 0, 0),
             _ => return Vec::new(),
         };
         let mut registers = native::registers(pc, sp, fp, lr, self.inner.max_known_code_address());
+        // Where a frame may be whose inner one is at `place`.
+        let is_frame = |fp: u64, place: u64| {
+            let caller = || thread.stack.long(fp.wrapping_add(8));
+            fp > place && fp.is_multiple_of(16) && caller().is_some_and(|at| maps.is_code(at.wrapping_sub(1)))
+        };
         let mut frames = vec![Frame { at: pc + 1, end: sp, guessed: false }];
         let mut address = FrameAddress::from_instruction_pointer(pc);
         let mut searches = 0;
@@ -146,8 +150,9 @@ impl Unwinder {
                     searches += 1;
                     let found = search(maps, address.address(), before, thread, memory);
                     let Some((at, place)) = found else { break };
-                    let fp = native::fp(&registers);
-                    let fp = if fp > place { fp } else { 0 };
+                    // Functions that keep a frame pointer have their caller's beside the return address.
+                    let kept = || thread.stack.long(place.wrapping_sub(8)).filter(|&fp| is_frame(fp, place));
+                    let fp = Some(native::fp(&registers)).filter(|&fp| fp > place).or_else(kept).unwrap_or(0);
                     registers = native::registers(at, place + 8, fp, at, self.inner.max_known_code_address());
                     (at, true)
                 }
@@ -211,8 +216,8 @@ impl ElfFile {
         if !path.metadata().ok()?.is_file() {
             return None;
         }
-        let data = object::ReadCache::new(File::open(path).ok()?);
-        let file = object::File::parse(&data).ok()?;
+        let data = elf_file::open(path)?;
+        let file = elf_file::parse(&data)?;
         let is_code = |flags: &SegmentFlags| match flags {
             SegmentFlags::Elf { p_flags, .. } => p_flags.contains(elf::PF_X),
             _ => false,

@@ -2,7 +2,6 @@
 //! wait for is seen from outside, by their futex calls ([`crate::attach`]). A process that counts by itself,
 //! because `stat` has started it, is read instead.
 
-use std::cell::Cell;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use poundlock_statfile::Snapshot;
 
 use super::figures::{Figures, forget_longest};
 use super::report::{About, Report, STILL_RUNNING, Wanted};
-use super::sampler::{Outcome, Sampler, Whom};
+use super::sampler::{Ids, Outcome, Sampler, Whom};
 use super::text::{self, Style};
 use super::{Args, Files, diagnosis};
 use crate::attach::{self, Engine};
@@ -49,7 +48,7 @@ struct Watching<'a> {
     files: Option<Files>,
     hurries: bool,
     /// The report is made, or the processes have ended.
-    over: &'a Cell<bool>,
+    over: bool,
     outcome: Result<(), Failure>,
 }
 
@@ -78,16 +77,15 @@ pub(super) fn processes(args: &Args) -> Result<u8, Failure> {
         [pid] => words(pid),
         _ => args.pid.iter().map(|&pid| name_of(pid)).collect(),
     };
-    let over = Cell::new(false);
     let whom = Whom::Processes(args.pid.clone());
     let files = Files::open(args)?;
     launch::await_signals();
-    let mut watching = Watching::begin(args, from, names, files, (dir.path(), whom), &over);
+    let mut watching = Watching::begin(args, from, names, files, (dir.path(), whom));
     if args.r#for.is_none() && args.every.is_none() {
         let whom: Vec<String> = args.pid.iter().map(|&pid| format!("{} ({pid})", name_of(pid))).collect();
         say(format_args!("watching {} until it ends, or Ctrl-C", whom.join(", ")));
     }
-    launch::linger(&mut watching, &mut || !over.get());
+    launch::linger(&mut watching, &mut || true);
     watching.finish(None);
     watching.outcome.map(|()| 0)
 }
@@ -100,9 +98,8 @@ pub(super) fn command(args: &Args) -> Result<u8, Failure> {
     let dir = place::directory(super::figures::PREFIX)?;
     let words: Vec<String> =
         args.run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let over = Cell::new(false);
     let from = From::Calls(Box::new(engine));
-    let mut watching = Watching::begin(args, from, words, files, (dir.path(), Whom::Children), &over);
+    let mut watching = Watching::begin(args, from, words, files, (dir.path(), Whom::Children));
     let ended = launch::run_with(&program, &args.run.command, &[], &mut watching)?;
     watching.finish(Some(ended.in_words()));
     match watching.outcome {
@@ -131,12 +128,7 @@ impl<'a> Watching<'a> {
         command: Vec<String>,
         files: Files,
         (dir, whom): (&Path, Whom),
-        over: &'a Cell<bool>,
     ) -> Self {
-        let began = Instant::now();
-        let sampler = Sampler::start(dir, whom).map_err(|error| {
-            say(format_args!("where threads spend their time is not looked at: {}", reason(&error)));
-        });
         let before = match &from {
             From::File(file) => {
                 forget_longest(file);
@@ -144,6 +136,14 @@ impl<'a> Watching<'a> {
             }
             From::Calls(_) => Vec::new(),
         };
+        let began = Instant::now();
+        let ids = match from {
+            From::Calls(_) => Ids::Ours,
+            From::File(_) => Ids::Theirs,
+        };
+        let sampler = Sampler::start(dir, whom, ids).map_err(|error| {
+            say(format_args!("where threads spend their time is not looked at: {}", reason(&error)));
+        });
         Watching {
             args,
             from,
@@ -156,7 +156,7 @@ impl<'a> Watching<'a> {
             next_look: began + LOOK,
             files: Some(files),
             hurries: false,
-            over,
+            over: false,
             outcome: Ok(()),
         }
     }
@@ -200,7 +200,7 @@ impl<'a> Watching<'a> {
 
     /// Makes the report, if it is not made. Without words for it the processes may go on.
     fn finish(&mut self, ending: Option<String>) {
-        self.over.set(true);
+        self.over = true;
         let Some(files) = self.files.take() else { return };
         let ending = ending.unwrap_or_else(|| {
             let goes_on = match &self.from {
@@ -232,10 +232,12 @@ impl<'a> Watching<'a> {
 }
 
 impl Meanwhile for Watching<'_> {
+    fn is_over(&self) -> bool {
+        self.over
+    }
+
     fn next(&mut self) -> Option<Duration> {
-        if self.files.is_none() {
-            return None;
-        }
+        self.files.as_ref()?;
         let next = [self.start_at(), self.end_at(), self.next_interim].into_iter().flatten().min();
         let next = next.map_or(PAUSE, |at| at.saturating_duration_since(Instant::now()));
         Some(next.min(PAUSE))
@@ -275,7 +277,7 @@ impl Meanwhile for Watching<'_> {
         if self.next_look <= now && !self.args.pid.is_empty() {
             self.next_look = now + LOOK;
             if !self.args.pid.iter().any(|&pid| place::is_alive(pid)) {
-                self.over.set(true);
+                self.over = true;
             }
         }
     }
@@ -301,8 +303,10 @@ pub(super) fn remarks(events: &attach::Events) -> Vec<String> {
         events.wakes
     )];
     if events.lost > 0 {
+        // What users may keep in memory is a line of the system's settings.
+        let more = if attach::is_root() { "" } else { "; root has more room" };
         lines.push(format!(
-            "LOST: {} found no room: waits are missing, and those that are there may be other ones' ends",
+            "LOST: {} found no room: waits are missing, and wakers may be other ones{more}",
             counted(events.lost, "record")
         ));
     }

@@ -71,7 +71,7 @@ pub(super) fn forget_longest(dir: &Path) {
 
 /// The locks of a process.
 enum Apart {
-    InFile(Locks),
+    InFile(Box<Locks>),
     Read(Vec<LockStats>),
 }
 
@@ -107,7 +107,7 @@ impl Figures {
         read.sort_by_key(|(snapshot, _)| (snapshot.start_ns, snapshot.pid));
         for (snapshot, locks) in read {
             figures.snapshots.push(snapshot);
-            figures.locks.push(RefCell::new(Some(Apart::InFile(locks))));
+            figures.locks.push(RefCell::new(Some(Apart::InFile(Box::new(locks)))));
         }
         figures.unmeasured.sort_unstable();
         figures.unmeasured.dedup();

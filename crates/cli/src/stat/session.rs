@@ -9,7 +9,7 @@ use poundlock_statfile::Snapshot;
 
 use super::figures::{Figures, forget_longest};
 use super::report::{About, Report, STILL_RUNNING, Wanted};
-use super::sampler::{Outcome, Sampler, Whom};
+use super::sampler::{Ids, Outcome, Sampler, Whom};
 use super::text::{self, Style};
 use super::{Args, Files, diagnosis};
 use crate::launch::Meanwhile;
@@ -49,7 +49,7 @@ impl<'a> Session<'a> {
         files: Files,
     ) -> Self {
         let began = Instant::now();
-        let sampler = match Sampler::start(dir, Whom::Children) {
+        let sampler = match Sampler::start(dir, Whom::Children, Ids::Theirs) {
             Ok(sampler) => Some(sampler),
             Err(error) => {
                 say(format_args!("where threads spend their time is not looked at: {}", reason(&error)));
@@ -84,11 +84,6 @@ impl<'a> Session<'a> {
         Some(self.measured_from? + self.args.r#for?)
     }
 
-    /// Whether the report has been made.
-    pub(super) fn is_over(&self) -> bool {
-        self.files.is_none()
-    }
-
     /// Waits for processes that go on in the background.
     pub(super) fn linger(&mut self) {
         let dir = self.dir;
@@ -109,10 +104,7 @@ impl<'a> Session<'a> {
             names.join(", "),
             ids.join(", ")
         ));
-        let over = std::cell::Cell::new(false);
-        let mut goes_on = || !over.get() && !followed(dir).is_empty();
-        let mut session = Watched { session: self, over: &over };
-        crate::launch::linger(&mut session, &mut goes_on);
+        crate::launch::linger(self, &mut || !followed(dir).is_empty());
         self.lingers = false;
     }
 
@@ -205,25 +197,9 @@ impl Meanwhile for Session<'_> {
         }
         true
     }
-}
 
-/// A session of which is said when it is over.
-struct Watched<'s, 'a> {
-    session: &'s mut Session<'a>,
-    over: &'s std::cell::Cell<bool>,
-}
-
-impl Meanwhile for Watched<'_, '_> {
-    fn next(&mut self) -> Option<Duration> {
-        self.session.next()
-    }
-
-    fn tick(&mut self) {
-        self.session.tick();
-        self.over.set(self.session.is_over());
-    }
-
-    fn keeps(&mut self, signal: libc::c_int) -> bool {
-        self.session.keeps(signal)
+    /// The report has been made.
+    fn is_over(&self) -> bool {
+        self.files.is_none()
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use poundlock_statfile::{LockKind, Snapshot};
 
 use super::source::{Looked, Source};
-use crate::attach::{Engine, Stacks};
+use crate::attach::{self, Engine, Stacks};
 use crate::message::Failure;
 use crate::observe::place::name_of;
 use crate::observe::proc::Stat;
@@ -47,8 +47,10 @@ struct Process {
 impl Futexes {
     /// Attaches to processes.
     pub(super) fn attach(pids: &[u32]) -> Result<Futexes, Failure> {
+        let engine = Engine::attach(pids, Stacks::Auto)?;
+        attach::hurry();
         Ok(Futexes {
-            engine: Engine::attach(pids, Stacks::Auto)?,
+            engine,
             pids: pids.to_vec(),
             // One for the whole run, whose end is ours.
             symbols: Box::leak(Box::new(Symbols::new())),

@@ -9,7 +9,7 @@ use ratatui_core::text::{Line, Span};
 use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::plain::{cells, headline, thread_cells};
-use super::table::{Detail, Mark, Row, ThreadRow, View};
+use super::table::{Mark, Row, Text, View};
 use crate::stat::report::ratio;
 
 /// What a key asks of those who look and draw.
@@ -31,7 +31,7 @@ pub(super) enum Action {
 
 /// What is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Page {
+pub(super) enum Page {
     Locks,
     Threads,
     /// A class of locks, taken apart.
@@ -41,9 +41,9 @@ enum Page {
     Help,
 }
 
-/// By what rows are sorted.
+/// The columns by which rows are sorted. Of threads *average* is the time on a CPU, and *held* that without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sort {
+enum Column {
     Lost,
     Waits,
     Average,
@@ -51,7 +51,7 @@ enum Sort {
     Name,
 }
 
-const SORTS: [Sort; 5] = [Sort::Lost, Sort::Waits, Sort::Average, Sort::Held, Sort::Name];
+const COLUMNS: [Column; 5] = [Column::Lost, Column::Waits, Column::Average, Column::Held, Column::Name];
 
 /// What is shown, and how.
 pub(super) struct App {
@@ -66,7 +66,7 @@ pub(super) struct App {
     first: usize,
     /// The first line that is shown of a page of text.
     scroll: usize,
-    sort: Sort,
+    by: Column,
     /// Waits for what is no lock.
     others: bool,
     paused: bool,
@@ -76,12 +76,6 @@ pub(super) struct App {
     /// A line about the end of what is looked at, and lines about what is not seen.
     pub(super) ended: Option<String>,
     pub(super) notes: Vec<String>,
-}
-
-/// What a page needs that the view does not have.
-pub(super) trait Behind {
-    fn detail(&mut self, id: usize) -> Option<Detail>;
-    fn output(&self, lines: usize) -> Vec<String>;
 }
 
 impl App {
@@ -94,7 +88,7 @@ impl App {
             chosen: None,
             first: 0,
             scroll: 0,
-            sort: Sort::Lost,
+            by: Column::Lost,
             others: false,
             paused: false,
             colour,
@@ -107,11 +101,46 @@ impl App {
     /// Shows this look from now on.
     pub(super) fn show(&mut self, view: View) {
         self.view = view;
+        self.arrange();
         if let Some(id) = self.chosen
             && let Some(at) = self.rows().iter().position(|row| row.id == id)
         {
             self.selected = at;
         }
+    }
+
+    /// Puts rows into their order.
+    fn arrange(&mut self) {
+        let by = self.by;
+        self.view.rows.sort_by(|a, b| {
+            let average = |row: &Row| ratio(row.wait_ns, row.waits);
+            let held = |row: &Row| row.holds.map_or(0.0, |(holds, ns)| ratio(ns, holds));
+            let first = match by {
+                Column::Lost => b.wait_ns.cmp(&a.wait_ns),
+                Column::Waits => b.waits.cmp(&a.waits),
+                Column::Average => average(b).total_cmp(&average(a)),
+                Column::Held => held(b).total_cmp(&held(a)),
+                Column::Name => a.name.cmp(&b.name),
+            };
+            // Of those that nobody waits for now, those come first that were waited for.
+            let recent = |row: &Row| row.history.iter().sum::<f64>();
+            first.then_with(|| recent(b).total_cmp(&recent(a))).then_with(|| a.name.cmp(&b.name))
+        });
+        self.view.by_thread.sort_by(|a, b| {
+            let first = match by {
+                Column::Lost => b.lost_ns.cmp(&a.lost_ns),
+                Column::Waits => b.waits.cmp(&a.waits),
+                Column::Average => b.ran_ns.cmp(&a.ran_ns),
+                Column::Held => b.ready_ns.cmp(&a.ready_ns),
+                Column::Name => a.name.cmp(&b.name),
+            };
+            first.then_with(|| a.tid.cmp(&b.tid))
+        });
+    }
+
+    /// What is shown: of [`Page::Stacks`] and [`Page::Output`] the text is not ours.
+    pub(super) fn page(&self) -> Page {
+        self.page
     }
 
     /// Whether there are to be no more looks for now.
@@ -149,7 +178,7 @@ impl App {
                 (self.selected, self.chosen) = (0, None);
             }
             KeyCode::Char('s') => self.sort(1),
-            KeyCode::Char('S') => self.sort(SORTS.len() - 1),
+            KeyCode::Char('S') => self.sort(COLUMNS.len() - 1),
             KeyCode::Char(' ' | 'p') => {
                 self.paused = !self.paused;
                 return if self.paused { Action::Nothing } else { Action::Look };
@@ -198,10 +227,10 @@ impl App {
     }
 
     fn sort(&mut self, by: usize) {
-        let at = SORTS.iter().position(|sort| *sort == self.sort).unwrap_or(0);
-        self.sort = SORTS[(at + by) % SORTS.len()];
-        self.selected = 0;
-        self.chosen = None;
+        let at = COLUMNS.iter().position(|column| *column == self.by).unwrap_or(0);
+        self.by = COLUMNS[(at + by) % COLUMNS.len()];
+        (self.selected, self.chosen) = (0, None);
+        self.arrange();
     }
 
     fn go_by(&mut self, lines: isize) {
@@ -224,42 +253,11 @@ impl App {
 
     /// The rows of the table of locks, in their order.
     fn rows(&self) -> Vec<&Row> {
-        let mut rows: Vec<&Row> =
-            self.view.rows.iter().filter(|row| row.kind.is_acquired() != self.others).collect();
-        rows.sort_by(|a, b| {
-            let average = |row: &Row| ratio(row.wait_ns, row.waits);
-            let held = |row: &Row| row.holds.map_or(0.0, |(holds, ns)| ratio(ns, holds));
-            let by = match self.sort {
-                Sort::Lost => b.wait_ns.cmp(&a.wait_ns),
-                Sort::Waits => b.waits.cmp(&a.waits),
-                Sort::Average => average(b).total_cmp(&average(a)),
-                Sort::Held => held(b).total_cmp(&held(a)),
-                Sort::Name => a.name.cmp(&b.name),
-            };
-            // Of those that nobody waits for now, those come first that were waited for.
-            let recent = |row: &Row| row.history.iter().sum::<f64>();
-            by.then_with(|| recent(b).total_cmp(&recent(a))).then_with(|| a.name.cmp(&b.name))
-        });
-        rows
+        self.view.rows.iter().filter(|row| row.kind.is_acquired() != self.others).collect()
     }
 
-    fn threads(&self) -> Vec<&ThreadRow> {
-        let mut rows: Vec<&ThreadRow> = self.view.by_thread.iter().collect();
-        rows.sort_by(|a, b| {
-            let by = match self.sort {
-                Sort::Lost => b.lost_ns.cmp(&a.lost_ns),
-                Sort::Waits => b.waits.cmp(&a.waits),
-                Sort::Average => b.ran_ns.cmp(&a.ran_ns),
-                Sort::Held => b.ready_ns.cmp(&a.ready_ns),
-                Sort::Name => a.name.cmp(&b.name),
-            };
-            by.then_with(|| a.tid.cmp(&b.tid))
-        });
-        rows
-    }
-
-    /// Draws.
-    pub(super) fn draw(&mut self, frame: &mut Frame, behind: &mut dyn Behind) {
+    /// Draws; a page that is a text, with this one.
+    pub(super) fn draw(&mut self, frame: &mut Frame, text: Option<Text>) {
         let area = frame.area();
         let width = usize::from(area.width);
         let mut lines = vec![self.title(width), self.total(width)];
@@ -271,15 +269,14 @@ impl App {
         match self.page {
             Page::Locks => self.draw_locks(&mut lines, width, room),
             Page::Threads => self.draw_threads(&mut lines, room),
-            Page::Stacks(id) => {
-                let text = self.stacks(behind.detail(id));
+            Page::Stacks(_) => {
+                let text = self.text(text);
                 self.draw_text(&mut lines, text, room);
             }
             Page::Output => {
-                let text = behind.output(room.saturating_sub(1)).into_iter().map(Line::from);
-                lines.push(
-                    self.strong("what the command has printed (all of it follows when the screen is gone)"),
-                );
+                // The end of it.
+                let mut text = self.text(text);
+                text.drain(1..text.len().saturating_sub(room.saturating_sub(1)).max(1));
                 lines.extend(text);
             }
             Page::Help => self.draw_text(&mut lines, help_page(), room),
@@ -322,21 +319,19 @@ impl App {
             _ => 20,
         };
         let what = if self.others { "other wait" } else { "lock" };
-        let heading = |sort: Sort, text: &str| {
-            let mark = if self.sort == sort { ">" } else { "" };
-            format!("{mark}{text}")
-        };
         let past = if history > 0 { format!("  {:<history$}", "history") } else { String::new() };
         lines.push(self.strong(&format!(
             "{:>7}  {:>7}  {:>8}  {:>9}  {:>9}{past}  {}",
-            heading(Sort::Lost, "lost"),
+            self.heading(Column::Lost, "lost"),
             "waiting",
-            heading(Sort::Waits, "waits/s"),
-            heading(Sort::Average, "wait avg"),
-            heading(Sort::Held, "held avg"),
-            heading(Sort::Name, what)
+            self.heading(Column::Waits, "waits/s"),
+            self.heading(Column::Average, "wait avg"),
+            self.heading(Column::Held, "held avg"),
+            self.heading(Column::Name, what)
         )));
-        let rows: Vec<Row> = self.rows().into_iter().cloned().collect();
+        let count = self.rows().len();
+        let window = self.window(count, room.saturating_sub(1));
+        let rows = self.rows();
         if rows.is_empty() {
             let others = self.view.rows.len();
             let what = match (self.others, others) {
@@ -348,7 +343,7 @@ impl App {
             return;
         }
         let most = rows.iter().flat_map(|row| &row.history).copied().fold(0.001, f64::max);
-        for (at, row) in self.window(rows.len(), room.saturating_sub(1)).map(|at| (at, &rows[at])) {
+        for (at, row) in window.map(|at| (at, rows[at])) {
             let [lost, waiting, waits, wait, held] = cells(row, &self.view);
             let share = ratio(row.wait_ns, self.view.busy_ns);
             let mut spans = vec![
@@ -365,24 +360,27 @@ impl App {
     }
 
     fn draw_threads(&mut self, lines: &mut Vec<Line<'static>>, room: usize) {
-        let mark =
-            |sort: Sort, text: &str| if self.sort == sort { format!(">{text}") } else { text.to_owned() };
         lines.push(self.strong(&format!(
             "{:>7}  {:>7}  {:>7}  {:>8}  {:>7}  {:<16}  doing",
-            mark(Sort::Lost, "lost"),
-            mark(Sort::Average, "on CPU"),
-            mark(Sort::Held, "ready"),
-            mark(Sort::Waits, "waits/s"),
+            self.heading(Column::Lost, "lost"),
+            self.heading(Column::Average, "on CPU"),
+            self.heading(Column::Held, "ready"),
+            self.heading(Column::Waits, "waits/s"),
             "tid",
-            mark(Sort::Name, "thread")
+            self.heading(Column::Name, "thread")
         )));
-        let rows: Vec<ThreadRow> = self.threads().into_iter().cloned().collect();
-        for (at, thread) in self.window(rows.len(), room.saturating_sub(1)).map(|at| (at, &rows[at])) {
+        let window = self.window(self.view.by_thread.len(), room.saturating_sub(1));
+        for (at, thread) in window.map(|at| (at, &self.view.by_thread[at])) {
             let [lost, ran, ready, waits] = thread_cells(thread, &self.view);
             let (tid, name, doing) = (thread.tid, &thread.name, &thread.doing);
             let text = format!("{lost:>7}  {ran:>7}  {ready:>7}  {waits:>8}  {tid:>7}  {name:<16}  {doing}");
             lines.push(self.row(vec![Span::raw(text)], at, false));
         }
+    }
+
+    /// The name of a column, and whether rows are sorted by it.
+    fn heading(&self, column: Column, name: &str) -> String {
+        format!("{}{name}", if self.by == column { ">" } else { "" })
     }
 
     /// Which rows are shown, the selected one among them.
@@ -402,14 +400,14 @@ impl App {
         Line::from(spans).style(style)
     }
 
-    fn stacks(&self, detail: Option<Detail>) -> Vec<Line<'static>> {
-        let Some(detail) = detail else { return vec![Line::from("nothing is known of it")] };
-        let mut text = vec![self.strong(&detail.title)];
-        for (mark, indent, line) in detail.lines {
-            let line = format!("{:indent$}{line}", "");
-            text.push(if mark == Mark::Strong { self.strong(&line) } else { Line::from(line) });
-        }
-        text
+    fn text(&self, text: Option<Text>) -> Vec<Line<'static>> {
+        let Some(text) = text else { return vec![Line::from("nothing is known of it")] };
+        let title = std::iter::once((Mark::Strong, text.title));
+        let line = |(mark, line): (Mark, String)| match mark {
+            Mark::Strong => self.strong(&line),
+            Mark::Plain => Line::from(line),
+        };
+        title.chain(text.lines).map(line).collect()
     }
 
     fn draw_text(&mut self, lines: &mut Vec<Line<'static>>, text: Vec<Line<'static>>, room: usize) {
@@ -495,20 +493,8 @@ mod tests {
     use ratatui_core::backend::TestBackend;
     use ratatui_core::terminal::Terminal;
 
+    use super::super::table::ThreadRow;
     use super::*;
-
-    struct Nobody;
-
-    impl Behind for Nobody {
-        fn detail(&mut self, id: usize) -> Option<Detail> {
-            let lines = (0..100).map(|n| (Mark::Plain, 9, format!("frame {n}"))).collect();
-            (id == 2).then(|| Detail { title: "table_lock".to_owned(), lines })
-        }
-
-        fn output(&self, _: usize) -> Vec<String> {
-            vec!["hello from the command".to_owned()]
-        }
-    }
 
     fn row(id: usize, name: &str, kind: LockKind, waits: u64, wait_ns: u64) -> Row {
         Row {
@@ -546,14 +532,31 @@ mod tests {
                 doing: "waits for queue_lock, 2.00 ms".to_owned(),
                 ..ThreadRow::default()
             }],
-            inexact: false,
         }
+    }
+
+    /// Draws with what the pages that are texts have.
+    fn draw(app: &mut App, width: u16, height: u16) -> Terminal<TestBackend> {
+        let plain = |line: String| (Mark::Plain, line);
+        let text = match app.page() {
+            Page::Stacks(2) => {
+                let lines = (0..100).map(|n| plain(format!("         frame {n}"))).collect();
+                Some(Text { title: "table_lock".to_owned(), lines })
+            }
+            Page::Output => {
+                let lines = (1..20).map(|n| plain(format!("line {n} of the command"))).collect();
+                Some(Text { title: "printed".to_owned(), lines })
+            }
+            _ => None,
+        };
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a buffer");
+        terminal.draw(|frame| app.draw(frame, text)).expect("it is drawn");
+        terminal
     }
 
     /// What is on a screen of 100 columns.
     fn drawn(app: &mut App) -> Vec<String> {
-        let mut terminal = Terminal::new(TestBackend::new(100, 14)).expect("a buffer");
-        terminal.draw(|frame| app.draw(frame, &mut Nobody)).expect("it is drawn");
+        let terminal = draw(app, 100, 14);
         let buffer = terminal.backend().buffer();
         let line =
             |y: u16| (0..100).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
@@ -618,7 +621,11 @@ mod tests {
             " 25.0 %        -        -         0     4712  worker            waits for queue_lock, 2.00 ms";
         assert_eq!(lines[3], thread, "{lines:#?}");
         press(&mut app, KeyCode::Char('o'));
-        assert_eq!(drawn(&mut app)[3], "hello from the command");
+        let lines = drawn(&mut app);
+        assert_eq!(
+            [&lines[2], &lines[3], &lines[11]],
+            ["printed", "line 11 of the command", "line 19 of the command"]
+        );
         press(&mut app, KeyCode::Char('?'));
         assert!(drawn(&mut app)[2].starts_with("q              leave"));
         press(&mut app, KeyCode::Esc);
@@ -638,8 +645,7 @@ mod tests {
         for (width, height) in [(1, 1), (20, 3), (79, 5), (200, 60)] {
             for key in ['t', 't', '?', '?', 'o', 'o'] {
                 press(&mut app, KeyCode::Char(key));
-                let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a buffer");
-                terminal.draw(|frame| app.draw(frame, &mut Nobody)).expect("it is drawn");
+                draw(&mut app, width, height);
             }
         }
     }

@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 
+use super::table::{Mark, Text};
+
 /// The file, and how much of it the terminal has.
 pub(super) struct Spool {
     file: File,
@@ -38,14 +40,16 @@ impl Spool {
         }
     }
 
-    /// The last lines, without what would move the cursor.
-    pub(super) fn tail(&self, lines: usize) -> Vec<String> {
+    /// Its end, without what would move the cursor.
+    pub(super) fn tail(&self) -> Text {
         let len = self.file.metadata().map_or(0, |metadata| metadata.len());
         let mut end = vec![0; len.min(SHOWN) as usize];
         let read = self.file.read_at(&mut end, len.saturating_sub(SHOWN)).unwrap_or(0);
         let text = String::from_utf8_lossy(&end[..read]).into_owned();
-        let all: Vec<&str> = text.lines().collect();
-        all[all.len().saturating_sub(lines)..].iter().map(|line| plain(line)).collect()
+        Text {
+            title: "what the command has printed (all of it follows when the screen is gone)".to_owned(),
+            lines: text.lines().map(|line| (Mark::Plain, plain(line))).collect(),
+        }
     }
 }
 
@@ -76,8 +80,8 @@ mod tests {
         let mut spool = Spool::new().expect("there is a place for it");
         let mut end = spool.file.try_clone().expect("another end");
         end.write_all(b"first\n\x1b[1;31msecond\x1b[0m\tx\r\n").expect("it is written");
-        assert_eq!(spool.tail(5), ["first", "second    x"]);
-        assert_eq!(spool.tail(1), ["second    x"]);
+        let shown: Vec<String> = spool.tail().lines.into_iter().map(|(_, line)| line).collect();
+        assert_eq!(shown, ["first", "second    x"]);
         let mut passed = Vec::new();
         spool.pass(&mut passed).expect("it is passed on");
         end.write_all(b"third").expect("it is written");

@@ -12,8 +12,9 @@ use crate::stat::names::{FrameId, Known, NO_STACK, StackId};
 use crate::stat::report::{opposite, ratio};
 use crate::stat::{duration, text};
 
-/// As many looks are remembered.
+/// As many looks are remembered of all locks together, and of a class.
 const REMEMBERED: usize = 240;
+const REMEMBERED_OF_CLASS: usize = 20;
 /// Threads whose names and CPU times are looked for, those that lost most first: some 10 us each.
 const NAMED: usize = 256;
 
@@ -37,15 +38,14 @@ pub(super) struct Table {
 struct Process {
     generation: u32,
     known: Known,
-    exact: bool,
     /// By [`LockStats::slot`].
-    locks: HashMap<u32, Seen>,
+    locks: HashMap<u32, Before>,
     /// By [`ThreadStats::record`].
     threads: HashMap<u32, ThreadStats>,
 }
 
-/// A lock.
-struct Seen {
+/// A lock, as it was at the last look.
+struct Before {
     stats: LockStats,
     /// Its group, once anybody has waited for it since we look.
     group: Option<usize>,
@@ -70,8 +70,6 @@ pub(super) struct View {
     /// Classes that anybody has waited for since the first look.
     pub(super) rows: Vec<Row>,
     pub(super) by_thread: Vec<ThreadRow>,
-    /// Whether any process is known by its futex calls alone.
-    pub(super) inexact: bool,
 }
 
 impl View {
@@ -167,12 +165,11 @@ impl Table {
         let Tally { mut view, by_group, waiting, inexact } = tally;
         view.span_ns = span_ns;
         view.since_ns = now_ns.saturating_sub(began_ns);
-        view.inexact = !inexact.is_empty() || self.processes.values().any(|process| !process.exact);
         let lost = by_group.iter().filter(|&(&group, _)| self.grouping.kind(group).is_acquired());
         view.lost_ns = lost.map(|(_, figures)| figures.wait_ns).sum();
         self.sorts = self.grouping.sorts();
         view.busy_ns = view.busy_ns.max(view.lost_ns);
-        remember(&mut self.lost, view.share());
+        remember(&mut self.lost, view.share(), REMEMBERED);
         view.history = self.lost.clone();
         let several = view.processes.len() > 1;
         for index in 0..self.sorts.len() {
@@ -214,7 +211,7 @@ impl Table {
         sort.class.figures.locks = locks;
         let id = sort.groups[0];
         let history = self.history.entry(id).or_default();
-        remember(history, ratio(now.wait_ns, view.busy_ns));
+        remember(history, ratio(now.wait_ns, view.busy_ns), REMEMBERED_OF_CLASS);
         let history = history.clone();
         let exact = !sort.groups.iter().any(|group| inexact.contains(group));
         let holds =
@@ -267,7 +264,6 @@ impl Table {
         let process = self.processes.entry(looked.id).or_insert_with(|| Process {
             generation: looked.generation,
             known: Known::default(),
-            exact: looked.exact,
             locks: HashMap::new(),
             threads: HashMap::new(),
         });
@@ -277,8 +273,9 @@ impl Table {
         process.known.again();
         for lock in looked.locks {
             let before = process.locks.remove(&lock.slot);
-            let mut group = before.as_ref().and_then(|seen| seen.group);
-            let change = counts.then(|| difference(&lock, before.as_ref().map(|seen| &seen.stats))).flatten();
+            let mut group = before.as_ref().and_then(|before| before.group);
+            let change =
+                counts.then(|| difference(&lock, before.as_ref().map(|before| &before.stats))).flatten();
             if let Some(change) = change {
                 let (space, known) = (&looked.space, &mut process.known);
                 let is_first = group.is_none();
@@ -293,12 +290,12 @@ impl Table {
                     tally.inexact.insert(place);
                 }
             }
-            process.locks.insert(lock.slot, Seen { stats: lock, group });
+            process.locks.insert(lock.slot, Before { stats: lock, group });
         }
         let by_address: HashMap<(u64, LockKind), usize> = process
             .locks
             .values()
-            .filter_map(|seen| Some(((seen.stats.address, seen.stats.kind), seen.group?)))
+            .filter_map(|before| Some(((before.stats.address, before.stats.kind), before.group?)))
             .collect();
         let name_of = |address: u64, kind: LockKind| -> String {
             let variable = || Some(looked.space.variables(object(address, kind))?.name.clone());
@@ -372,7 +369,7 @@ impl Table {
     }
 
     /// Everything about a class since the first look: who waited, and for whom.
-    pub(super) fn detail(&mut self, id: usize) -> Option<Detail> {
+    pub(super) fn detail(&mut self, id: usize) -> Option<Text> {
         let at = self.sorts.iter().position(|sort| sort.groups[0] == id)?;
         let mut own = Figures::default();
         for &group in &self.sorts[at].groups {
@@ -386,7 +383,7 @@ impl Table {
             causes.add(self.grouping.figures(group));
         }
         let names = &self.grouping.names;
-        let mut detail = Detail { title: text::title(class, false), lines: Vec::new() };
+        let mut detail = Text { title: text::title(class, false), lines: Vec::new() };
         let waits = counted(own.contended, "wait");
         let average = text::average(own.wait_ns, own.contended);
         detail.put(Mark::Plain, 0, format!("{} in {waits}, {average} on average", duration(own.wait_ns)));
@@ -451,7 +448,7 @@ impl Table {
     }
 
     /// The frames of interest of a stack.
-    fn frames(&self, detail: &mut Detail, stack: StackId) {
+    fn frames(&self, detail: &mut Text, stack: StackId) {
         let names = &self.grouping.names;
         for frame in names.interesting(stack) {
             detail.put(Mark::Plain, INDENT, names.text(frame).to_owned());
@@ -464,11 +461,10 @@ const PLACES: usize = 8;
 /// and frames begin so far to the right.
 const INDENT: usize = 9;
 
-/// A class of locks, taken apart.
-pub(super) struct Detail {
+/// A page of text.
+pub(super) struct Text {
     pub(super) title: String,
-    /// Each with how far to the right it begins.
-    pub(super) lines: Vec<(Mark, usize, String)>,
+    pub(super) lines: Vec<(Mark, String)>,
 }
 
 /// How a line looks.
@@ -478,9 +474,9 @@ pub(super) enum Mark {
     Strong,
 }
 
-impl Detail {
+impl Text {
     fn put(&mut self, mark: Mark, indent: usize, line: String) {
-        self.lines.push((mark, indent, line));
+        self.lines.push((mark, format!("{:indent$}{line}", "")));
     }
 
     fn more(&mut self, places: usize) {
@@ -501,8 +497,8 @@ fn is_other_side(class: &Class, other: &Class) -> bool {
         && same
 }
 
-fn remember(history: &mut VecDeque<f64>, share: f64) {
-    if history.len() == REMEMBERED {
+fn remember(history: &mut VecDeque<f64>, share: f64, most: usize) {
+    if history.len() == most {
         history.pop_front();
     }
     history.push_back(share);
@@ -669,7 +665,7 @@ mod tests {
         let view = table.take(vec![looked(500, vec![lock(1, 12, 1_200)], 1_200, false)], 4_000, false);
         assert_eq!((view.rows[0].wait_ns, view.lost_ns, view.rows[0].history.len()), (0, 0, 2));
         let detail = table.detail(view.rows[0].id).expect("it is known");
-        assert!(detail.lines[0].2.starts_with("400 ns in 4 waits"), "{:?}", detail.lines);
+        assert!(detail.lines[0].1.starts_with("400 ns in 4 waits"), "{:?}", detail.lines);
         table.begin_anew();
         let view = table.take(vec![looked(500, vec![lock(1, 12, 1_200)], 1_200, true)], 5_000, false);
         assert_eq!(view.processes.len(), 1);

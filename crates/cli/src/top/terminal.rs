@@ -7,12 +7,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
-use std::time::Duration;
 
 use ratatui_core::layout::Rect;
 use ratatui_core::terminal::{Frame, Terminal};
 use ratatui_crossterm::CrosstermBackend;
-use ratatui_crossterm::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
+use ratatui_crossterm::crossterm::event::KeyEvent;
+
+use super::keys::Keys;
 
 /// The other screen, without a cursor.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
@@ -56,6 +57,7 @@ extern "C" fn dies(signal: libc::c_int) {
 /// A terminal that is drawn on.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<File>>>,
+    keys: Keys,
     fd: libc::c_int,
     /// The size of what was drawn.
     drawn: (u16, u16),
@@ -68,7 +70,7 @@ impl Screen {
         let file = File::from(stream.try_clone_to_owned()?);
         let fd = file.as_raw_fd();
         // Whether there is anything that keys come from, before anything is changed.
-        event::poll(Duration::ZERO)?;
+        let keys = Keys::open()?;
         let terminal = Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(1 << 16, file)))?;
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
@@ -78,7 +80,7 @@ impl Screen {
                 before(panic);
             }));
         });
-        let mut screen = Screen { terminal, fd, drawn: (0, 0), faults: Vec::new() };
+        let mut screen = Screen { terminal, keys, fd, drawn: (0, 0), faults: Vec::new() };
         screen.take()?;
         Ok(screen)
     }
@@ -107,6 +109,8 @@ impl Screen {
         // SAFETY: changes and passes on the `termios` that the kernel filled in.
         unsafe {
             libc::cfmakeraw(&raw mut raw);
+            // Nobody waits in a `read` for keys that somebody else has read.
+            (raw.c_cc[libc::VMIN], raw.c_cc[libc::VTIME]) = (0, 0);
             libc::tcsetattr(self.fd, libc::TCSANOW, &raw const raw);
         }
         let backend = self.terminal.backend_mut();
@@ -139,6 +143,11 @@ impl Screen {
         Ok(())
     }
 
+    /// The keys that were pressed.
+    pub(super) fn keys(&mut self) -> io::Result<Vec<KeyEvent>> {
+        self.keys.read()
+    }
+
     /// Everything anew, whatever others have written there.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         // `Terminal::clear` would ask the terminal where its cursor is, and wait for an answer among the keys.
@@ -159,16 +168,4 @@ impl Drop for Screen {
     fn drop(&mut self) {
         self.leave();
     }
-}
-
-/// The next key, if one was pressed.
-pub(super) fn key() -> io::Result<Option<KeyEvent>> {
-    while event::poll(Duration::ZERO)? {
-        if let Event::Key(key) = event::read()?
-            && key.kind != KeyEventKind::Release
-        {
-            return Ok(Some(key));
-        }
-    }
-    Ok(None)
 }

@@ -7,6 +7,7 @@
 
 use std::mem::offset_of;
 use std::ops::Range;
+use std::path::Path;
 
 use object::{Object as _, ObjectSymbol as _};
 use poundlock_core::adaptive::RawAdaptive;
@@ -19,6 +20,7 @@ use poundlock_linux::Linux;
 use poundlock_linux::registry::Layout;
 
 use super::waits::{Found, Holder, Kind, Maker};
+use crate::elf_file;
 use crate::observe::symbols::file_name;
 use crate::remote::Memory;
 use crate::remote::unwind;
@@ -72,8 +74,8 @@ impl Registry {
             .iter()
             .find(|module| file_name(&module.path).starts_with("libpoundlock_preload"))?;
         let bias = unwind::bias(snapshot, &library.path)?;
-        let data = object::ReadCache::new(std::fs::File::open(&library.path).ok()?);
-        let file = object::File::parse(&data).ok()?;
+        let data = elf_file::open(Path::new(&library.path))?;
+        let file = elf_file::parse(&data)?;
         let symbol = file.dynamic_symbols().find(|symbol| symbol.name() == Ok("poundlock_layout_1"))?;
         let at = memory.long(bias.wrapping_add(symbol.address()))?;
         let mut layout = [0; size_of::<Layout>()];

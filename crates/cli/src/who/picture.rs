@@ -8,11 +8,10 @@ use poundlock_statfile::{LockKind, Snapshot};
 use super::ours::Registry;
 use super::record::{Held, Record};
 use super::waits::{Finder, Found, Holder, Kind, Maker, Names};
-use crate::observe::calls;
+use crate::observe::calls::{self, Doing};
 use crate::observe::cycles::cycles;
 use crate::observe::symbols::{Space, Symbols};
 use crate::observe::words::{acquires, short};
-use crate::remote::call::Doing;
 use crate::remote::maps::Maps;
 use crate::remote::process::Still;
 use crate::remote::unwind::{Frame, Unwinder};
@@ -358,9 +357,7 @@ fn state(thread: &Thread) -> String {
         Doing::Running => "running".to_owned(),
         Doing::Gone => "gone".to_owned(),
         Doing::Outside { .. } => "stopped".to_owned(),
-        Doing::Call { call, .. } if calls::waits_for_futex(call.number, call.arguments[1]) => {
-            "asleep on a futex".to_owned()
-        }
+        Doing::Call { call, .. } if call.waits_for_futex() => "asleep on a futex".to_owned(),
         Doing::Call { call, .. } => format!("asleep in {}", calls::name(call.number)),
     }
 }

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use serde::Serialize;
 
 use super::ours::Registry;
-use crate::observe::symbols::{Frame as Named, Space};
-use crate::remote::call::{Call, FutexWait};
+use crate::observe::calls::{self, Call, FutexWait};
+use crate::observe::symbols::{Frame as Named, Space, is_libc};
 use crate::remote::unwind::Frame;
 use crate::remote::{Memory, Thread};
 
@@ -203,7 +203,7 @@ impl<M: Memory> Finder<'_, M> {
 
     /// Of a wait for several futexes, the first.
     fn first_of_many(&self, call: &Call) -> Option<FutexWait> {
-        if call.number != crate::remote::call::FUTEX_WAITV {
+        if call.number != calls::FUTEX_WAITV {
             return None;
         }
         let (expected, word) =
@@ -349,10 +349,10 @@ impl<M: Memory> Finder<'_, M> {
         })
     }
 
-    /// Where no function has a name: what lies there looks like a mutex or a semaphore of glibc.
+    /// Where no function has a name: what lies there looks like a mutex, a semaphore or a stream of glibc.
     fn by_looks(&self, futex: &FutexWait, functions: &[Names]) -> Option<Found> {
         let innermost = functions.first()?.first()?;
-        let is_libc = innermost.module.starts_with("libc.so") || innermost.module.starts_with("libpthread");
+        let is_libc = is_libc(&innermost.module);
         // In a static program the C library's functions are the program's.
         let nameless =
             functions.iter().take(3).all(|names| names.iter().all(|named| named.function.is_empty()));
@@ -366,6 +366,10 @@ impl<M: Memory> Finder<'_, M> {
         let kind = self.memory.word(word + KIND).unwrap_or(u32::MAX);
         if futex.inherits {
             return Some(Found::new(word, word, Kind::Mutex, Maker::Glibc));
+        }
+        let stream = self.stream(word);
+        if futex.expected == 2 && stream.kind == Kind::Stream {
+            return Some(Found { looks: true, ..stream });
         }
         let owner = self.memory.word(word + OWNER).unwrap_or(0);
         let is_mutex = futex.expected == 2 && kind < 0x400 && self.ids.contains(&owner);

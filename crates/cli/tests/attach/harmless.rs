@@ -3,8 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::can_watch;
-use crate::support::{compile_c, from_a_terminal};
+use super::{can_watch, class, leads_to, watched};
+use crate::support::{compile_c, from_a_terminal, list};
 use crate::who::{Target, command};
 
 /// Threads hand a number around until they are told to stop, and then check that none was lost.
@@ -12,10 +12,11 @@ const RING: &str = "#define _GNU_SOURCE\n#include <pthread.h>\n#include <stdatom
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;\n\
     static pthread_cond_t turn = PTHREAD_COND_INITIALIZER;\n\
     static long at, own[4]; static atomic_int stop;\n\
+    static void await(void) { pthread_cond_wait(&turn, &lock); }\n\
     static void *work(void *n) { long me = (long)n; pthread_mutex_lock(&lock);\n\
     \twhile (!stop) { if (at % 4 == me) { at++; own[me]++; pthread_cond_broadcast(&turn);\n\
     \t\t\tpthread_mutex_unlock(&lock); usleep(300); pthread_mutex_lock(&lock); }\n\
-    \t\telse pthread_cond_wait(&turn, &lock); }\n\
+    \t\telse await(); } // calls\n\
     \tpthread_cond_broadcast(&turn); pthread_mutex_unlock(&lock); return 0; }\n\
     int main(void) { pthread_t threads[4]; char line[8];\n\
     \tfor (long n = 0; n < 4; n++) pthread_create(&threads[n], 0, work, (void *)n);\n\
@@ -31,6 +32,10 @@ fn a_program_under_load_does_not_notice() {
     }
     let mut target = Target::ready(&mut Command::new(compile_c(RING, &[])));
     let pid = target.pid().to_string();
+    // Most were asleep as we came, when less is known of their stacks than later.
+    let report = watched(target.pid());
+    let turn = class(&report, "turn (in program)");
+    assert!(list(turn, "sites").iter().any(|site| leads_to(&site["stack"], RING, "// calls")), "{turn:#}");
     for round in 0..12 {
         let mut stat = Command::new(command());
         stat.args(["stat", "--pid", &pid, "--for", "0.02", "-o", "/dev/null"]);

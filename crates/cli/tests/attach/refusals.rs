@@ -1,10 +1,9 @@
 //! What cannot be watched, and what may not be, in one line.
 
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use super::can_watch;
-use crate::support::{LIMIT, need, poundlock_bare, run_limited, stderr, stdout};
+use crate::support::{LIMIT, poundlock_bare, run_limited, stderr, stdout};
 
 fn asked(args: &[&str]) -> Output {
     run_limited(poundlock_bare().arg("stat").args(args), LIMIT)
@@ -40,26 +39,4 @@ fn what_cannot_be_watched_is_said_in_a_line() {
         let output = asked(&["--futex", "-o", "/dev/null", "--", "sh", "-c", "exit 7"]);
         assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
     }
-}
-
-/// A user without rights is told how to have them.
-#[test]
-fn users_are_told_what_they_need() {
-    // SAFETY: takes no arguments.
-    if unsafe { libc::geteuid() } != 0 {
-        eprintln!("SKIPPED: needs root, to become another user");
-        return;
-    }
-    let Some(sleep) = need("sleep", "coreutils") else { return };
-    let mut target = Command::new(sleep).arg("1000").spawn().expect("it starts");
-    let mut stat = poundlock_bare();
-    stat.args(["stat", "--pid", &target.id().to_string(), "--for", "0.1"])
-        .uid(65534)
-        .gid(65534)
-        .current_dir("/");
-    let output = run_limited(&mut stat, LIMIT);
-    target.kill().expect("it is ours");
-    target.wait().expect("it is ours");
-    let text = stderr(&output);
-    assert!(!output.status.success() && text.lines().count() == 1 && text.contains("sudo"), "{text}");
 }

@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 pub(crate) use poundlock_testing::{
-    LIMIT, Started, build, compile_c, compile_cpp, ending, expect_status, from_a_terminal, missing, need,
-    need_file, need_that_runs, once_a_run, one_at_a_time, run_limited, run_limited_with_input, scratch,
+    LIMIT, Started, build, compile_c, compile_cpp, ending, expect_status, from_a_terminal, made, missing,
+    need, need_file, need_that_runs, once_a_run, one_at_a_time, run_limited, run_limited_with_input, scratch,
     start, until,
 };
 

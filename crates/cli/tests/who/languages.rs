@@ -8,7 +8,7 @@ use std::thread;
 use serde_json::Value;
 
 use super::{Target, kinds, said, source, steady, thread as named, until_who, wait};
-use crate::support::{LIMIT, expect_status, list, need, run_limited, scratch};
+use crate::support::{LIMIT, list, made, need, scratch};
 
 /// In the environment of this program: it is to be looked at.
 pub(crate) const TARGET: &str = "POUNDLOCK_TEST_WHO_TARGET";
@@ -111,7 +111,7 @@ fn go_has_threads_that_park_and_a_note() {
     let (file, program) = (dir.join("mutexes.go"), dir.join("mutexes"));
     std::fs::write(&file, source!("mutexes.go")).expect("it can be written");
     let mut build = Command::new(go);
-    build.args(["build", "-o"]).arg(&program).arg(&file).current_dir(&dir);
+    build.args(["build", "-trimpath", "-o"]).arg(&program).arg(&file).current_dir(&dir);
     build.envs([("GOCACHE", dir.join("cache")), ("GOPATH", dir.join("path"))]);
     build.envs([
         ("GOTOOLCHAIN", "local"),
@@ -119,7 +119,7 @@ fn go_has_threads_that_park_and_a_note() {
         ("GO111MODULE", "off"),
         ("CGO_ENABLED", "0"),
     ]);
-    expect_status(&run_limited(&mut build, LIMIT), 0);
+    made(&mut build, &[file], &program);
     let target = Target::ready(&mut Command::new(program));
     let of_go = |thread: &&Value| {
         list(thread, "stack")
@@ -145,8 +145,12 @@ fn java_has_threads_that_wait_and_a_note() {
     let dir = scratch();
     let file = dir.join("Monitors.java");
     std::fs::write(&file, source!("Monitors.java")).expect("it can be written");
-    let output = run_limited(Command::new(javac).args(["-J-Xmx256m", "-d"]).arg(&dir).arg(&file), LIMIT);
-    expect_status(&output, 0);
+    let class = dir.join("Monitors.class");
+    made(
+        Command::new(javac).args(["-J-Xmx256m", "-d"]).arg(&dir).arg(&file),
+        std::slice::from_ref(&file),
+        &class,
+    );
     let mut command = Command::new(java);
     command.args(["-Xmx128m", "-XX:+UseSerialGC", "-cp"]).arg(&dir).arg("Monitors");
     let target = Target::ready(&mut command);
@@ -206,8 +210,7 @@ fn musl_says_who_holds_what_it_checks() {
         let (file, program) = (dir.join("program.c"), dir.join("program"));
         std::fs::write(&file, source).expect("it can be written");
         let mut build = Command::new(&compiler);
-        build.args(["-O1", "-g"]).args(flags).arg(&file).arg("-o").arg(&program);
-        expect_status(&run_limited(&mut build, LIMIT), 0);
+        crate::support::build(build.args(["-O1", "-g"]).args(flags).arg(&file), &file, &program);
         let target = Target::ready(&mut Command::new(&program));
         let document = until_who(target.pid(), "all asleep", |document| steady(document) == 3);
         for (name, line) in [("plain", "wait ("), ("checking", "wait ("), ("joins", "join (")] {

@@ -72,7 +72,7 @@ fn bad_files_are_named_with_what_is_wrong() {
     refused(&asked(&["--json", &path("none/x"), &target.pid().to_string()]), 125, &["cannot be written"]);
 }
 
-/// As another user, who may not look at us.
+/// As another user, who may not look at us: by `who`, `stat` and `top`.
 #[test]
 fn another_users_process_needs_sudo() {
     // SAFETY: takes no arguments.
@@ -87,17 +87,25 @@ fn another_users_process_needs_sudo() {
         .expect("ours");
     let copy = place.path().join("poundlock");
     std::fs::copy(super::command(), &copy).expect("it can be copied");
-    let mut other = Command::new(&copy);
-    other.args(["who", &target.pid().to_string()]).uid(65534).gid(65534).current_dir("/");
-    refused(&run_limited(&mut other, LIMIT), 1, &["another user's", "sudo"]);
+    let pid = target.pid().to_string();
+    let as_another = |args: &[&str]| {
+        let mut other = Command::new(&copy);
+        run_limited(other.args(args).uid(65534).gid(65534).current_dir("/"), LIMIT)
+    };
+    let (who, stat, top) = (&["who", &pid][..], &["stat", "--pid", &pid][..], &["top", "--pid", &pid][..]);
+    refused(&as_another(who), 1, &["another user's", "sudo"]);
+    for args in [stat, top] {
+        refused(&as_another(args), 125, &["sudo"]);
+    }
     // And one installed for everybody refuses whatever it is asked.
     std::fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).expect("ours");
-    let output = run_limited(&mut other, LIMIT);
-    if stderr(&output).contains("another user's") {
+    if stderr(&as_another(who)).contains("another user's") {
         eprintln!("SKIPPED: this file system ignores set-user-id");
         return;
     }
-    refused(&output, 1, &["set-user-id", "chmod"]);
+    for args in [who, stat, top, &["stat", "--futex", "--", "true"]] {
+        refused(&as_another(args), 1, &["set-user-id", "chmod"]);
+    }
 }
 
 #[test]

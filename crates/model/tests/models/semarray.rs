@@ -409,9 +409,13 @@ fn deaths(scheme: Scheme, stride: u32, preemptions: usize) {
     }
 }
 
+/// `crash` of the tests beside these kills before each step, one schedule each; `./test long` does here.
 fn killed_anywhere(scheme: Scheme) {
+    let executions =
+        std::env::var("POUNDLOCK_MODEL_EXECUTIONS").ok().and_then(|text| text.parse::<u64>().ok());
     let stride = match scheme {
-        Scheme::After => 1,
+        Scheme::After if executions.is_some_and(|executions| executions > 10_000) => 1,
+        Scheme::After => 5,
         // Those who leave requests come in many more orders.
         Scheme::Combining => 41,
         _ => 13,

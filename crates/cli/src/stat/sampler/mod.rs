@@ -27,7 +27,7 @@ pub(crate) use outcome::{Estimate, Graph, Hidden, Holder, Outcome, Sleep, Times}
 #[cfg(test)]
 pub(crate) use outcome::{Process, Threads, WaitedLock};
 pub(crate) use series::{Key, MAIN, Party, Waited};
-pub(crate) use watch::Whom;
+pub(crate) use watch::{Ids, Whom};
 use watch::{Random, Watch};
 
 /// The shortest and the longest pause between two looks.
@@ -67,8 +67,8 @@ impl Shared {
 impl Sampler {
     /// Starts to watch those processes, with all that they start, and all that leave a statistics file in
     /// `dir`. All signals are blocked in its thread.
-    pub(crate) fn start(dir: &Path, whom: Whom) -> std::io::Result<Sampler> {
-        let state = State { watch: Watch::new(dir, whom, now()), stopped: false, cost_ns: 0 };
+    pub(crate) fn start(dir: &Path, whom: Whom, ids: Ids) -> std::io::Result<Sampler> {
+        let state = State { watch: Watch::new(dir, whom, ids, now()), stopped: false, cost_ns: 0 };
         let shared = Arc::new(Shared { state: Mutex::new(state), stop: Condvar::new() });
         let of_thread = shared.clone();
         // A thread begins with the mask of the one that starts it.

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use poundlock_testing::{compile_c, preload_library, scratch, until};
 
 use super::series::{Party, Waited, merge};
-use super::{Outcome, Process, Sampler, Sleep, Threads, WaitedLock, Whom};
+use super::{Ids, Outcome, Process, Sampler, Sleep, Threads, WaitedLock, Whom};
 
 /// The program in this file of `tests/stat`, with the helpers of `tests/dropin`.
 macro_rules! source {
@@ -48,7 +48,7 @@ impl Watched {
             .env("POUNDLOCK_STAT_DIR", &dir)
             .stdin(Stdio::piped());
         let child = cmd.spawn().expect("the program starts");
-        let sampler = Sampler::start(&dir, Whom::Processes(vec![child.id()])).expect("a thread");
+        let sampler = Sampler::start(&dir, Whom::Processes(vec![child.id()]), Ids::Theirs).expect("a thread");
         Watched { child, sampler: Some(sampler) }
     }
 

@@ -38,6 +38,15 @@ pub(crate) enum Whom {
     Processes(Vec<u32>),
 }
 
+/// By which ids processes and threads in other namespaces are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ids {
+    /// Those that they have there, as in the files that they leave.
+    Theirs,
+    /// Those that we have for them.
+    Ours,
+}
+
 /// A generator of numbers that are random enough to pick threads by.
 #[derive(Debug)]
 pub(super) struct Random(u64);
@@ -64,6 +73,7 @@ impl Random {
 pub(super) struct Watch {
     dir: PathBuf,
     whom: Whom,
+    ids: Ids,
     began: u64,
     last: u64,
     looks: u64,
@@ -84,7 +94,7 @@ pub(super) struct Watch {
 struct Watched {
     /// Its id for us.
     pid: u32,
-    /// Its id in the namespace that it lives in, by which its file goes, and reports.
+    /// Its id in the namespace that it lives in, by which its file goes, and reports; or [`Ids::Ours`].
     inner: u32,
     started: u64,
     about: Process,
@@ -147,10 +157,11 @@ struct Chain {
 }
 
 impl Watch {
-    pub(super) fn new(dir: &Path, whom: Whom, now: u64) -> Watch {
+    pub(super) fn new(dir: &Path, whom: Whom, ids: Ids, now: u64) -> Watch {
         Watch {
             dir: dir.to_path_buf(),
             whom,
+            ids,
             began: now,
             last: now,
             looks: 0,
@@ -220,7 +231,10 @@ impl Watch {
 
     fn found(&mut self, pid: u32, parent: u32, now: u64) {
         let Some(stat) = Stat::read(pid).filter(|stat| !stat.is_over()) else { return };
-        let inner = proc::inner_pid(pid).unwrap_or(pid);
+        let inner = match self.ids {
+            Ids::Theirs => proc::inner_pid(pid).unwrap_or(pid),
+            Ids::Ours => pid,
+        };
         let parent = if parent == 0 { stat.parent } else { parent };
         let known = self.processes.iter().find(|process| process.pid == parent);
         // Reports speak of processes by the ids in their files.
@@ -784,11 +798,9 @@ fn group() -> (u64, Tally) {
 /// What a thread sleeps for, given the kind of lock in whose wait the file shows it. `None` if it does not
 /// sleep.
 fn sleep(seen: Seen, wait: Option<LockKind>, is_thread: impl Fn(u32) -> bool) -> Option<Sleep> {
-    let (number, arguments) = match seen {
-        Seen::Ready | Seen::Gone => return None,
-        Seen::Call(number, arguments) => (number, arguments),
-        Seen::Outside | Seen::Hidden => (-1, [0; 4]),
-    };
+    if matches!(seen, Seen::Ready | Seen::Gone) {
+        return None;
+    }
     Some(match wait {
         Some(LockKind::Condition) => Sleep::Condition,
         Some(LockKind::Barrier) => Sleep::Barrier,
@@ -796,13 +808,15 @@ fn sleep(seen: Seen, wait: Option<LockKind>, is_thread: impl Fn(u32) -> bool) ->
         Some(LockKind::Join) => Sleep::Join,
         Some(LockKind::Futex) => Sleep::Call(calls::FUTEX.to_owned()),
         Some(_) => Sleep::Lock,
-        None if seen == Seen::Outside => Sleep::OutsideCalls,
-        None if seen == Seen::Hidden => Sleep::Hidden,
-        // The word that the C library has a joiner wait on is the other thread's id.
-        None if calls::waits_for_futex(number, arguments[1]) => {
-            if u32::try_from(arguments[2]).is_ok_and(is_thread) { Sleep::Join } else { Sleep::Futex }
-        }
-        None => Sleep::Call(calls::name(number)),
+        None => match seen {
+            // The word that the C library has a joiner wait on is the other thread's id.
+            Seen::Call(call) if call.waits_for_futex() => {
+                if u32::try_from(call.arguments[2]).is_ok_and(is_thread) { Sleep::Join } else { Sleep::Futex }
+            }
+            Seen::Call(call) => Sleep::Call(calls::name(call.number)),
+            Seen::Outside => Sleep::OutsideCalls,
+            Seen::Ready | Seen::Hidden | Seen::Gone => Sleep::Hidden,
+        },
     })
 }
 
@@ -822,6 +836,7 @@ fn without_digits(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::calls::Call;
 
     #[test]
     fn locks_are_picked_by_their_waiters_and_stand_for_all() {
@@ -846,7 +861,8 @@ mod tests {
     #[test]
     fn a_futex_is_a_join_if_its_word_is_a_thread() {
         let private_wait = (libc::FUTEX_WAIT_BITSET | libc::FUTEX_CLOCK_REALTIME) as u64;
-        let seen = Seen::Call(libc::SYS_futex, [0x7f00, private_wait, 71, 0]);
+        let arguments = [0x7f00, private_wait, 71, 0, 0, 0];
+        let seen = Seen::Call(Call { number: libc::SYS_futex, arguments });
         assert_eq!(sleep(seen, None, |tid| tid == 71), Some(Sleep::Join));
         assert_eq!(sleep(seen, None, |_| false), Some(Sleep::Futex));
         assert_eq!(sleep(seen, Some(LockKind::RwReaders), |_| true), Some(Sleep::Lock));

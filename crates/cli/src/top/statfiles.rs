@@ -49,7 +49,7 @@ struct Tracked {
 }
 
 /// The source.
-pub(super) struct Records {
+pub(super) struct StatFiles {
     whose: Whose,
     symbols: &'static Symbols,
     tracked: Vec<Tracked>,
@@ -64,9 +64,9 @@ pub(super) struct Records {
     notes: BTreeMap<PathBuf, String>,
 }
 
-impl Records {
-    pub(super) fn new(whose: Whose) -> Records {
-        Records {
+impl StatFiles {
+    pub(super) fn new(whose: Whose) -> StatFiles {
+        StatFiles {
             whose,
             // One for the whole run, whose end is ours.
             symbols: Box::leak(Box::new(Symbols::new())),
@@ -126,7 +126,7 @@ impl Records {
             return false;
         }
         let mut files = Files::of(pid);
-        let paths = statistics(&Maps::parse(&text), &mut files);
+        let paths = files.statistics(&Maps::parse(&text));
         let mut files = Some(files);
         // A child may have its parent's mapped as well.
         paths.into_iter().any(|path| self.is_known(&path) || self.track(Some(pid), path, &mut files))
@@ -175,7 +175,7 @@ impl Records {
     }
 }
 
-impl Source for Records {
+impl Source for StatFiles {
     fn look(&mut self, now_ns: u64) -> Vec<Looked> {
         let of_run = matches!(self.whose, Whose::Run(_));
         let due = self.discovered.is_none_or(|at| at.elapsed() >= DISCOVERY);
@@ -270,21 +270,6 @@ impl Tracked {
         let text = std::fs::read_to_string(format!("/proc/{}/maps", self.pid?)).ok()?;
         Some(self.files.as_mut()?.describe(&Maps::parse(&text)))
     }
-}
-
-/// Where we find the statistics files among what a process has mapped.
-fn statistics(maps: &Maps, files: &mut Files) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = Vec::new();
-    for mapping in maps.0.iter().filter(|mapping| mapping.writable) {
-        let name = mapping.path.strip_suffix(" (deleted)").unwrap_or(&mapping.path);
-        if name.ends_with(".stat") && mapping.path.starts_with('/') {
-            let path = PathBuf::from(files.find(mapping));
-            if !found.contains(&path) {
-                found.push(path);
-            }
-        }
-    }
-    found
 }
 
 /// The processes that may be ours to look into.
