@@ -1,19 +1,20 @@
 //! `poundlock predict`: what would help a recorded program, before anybody changes a line.
 
+mod page;
 mod steps;
 mod what;
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use poundlock_sim::workload::replay::{Kind, Replay, Replayed};
-use poundlock_sim::{Machine, Picoseconds, Settings, Simulation, experiment};
+use poundlock_sim::workload::replay::{Kind, Replay, Replayed, Step};
+use poundlock_sim::{Machine, Settings, Simulation, experiment};
 use poundlock_statfile::LockKind;
 use serde::Serialize;
 
-use crate::message::{Failure, say, status};
+use crate::message::{Failure, status};
+use crate::output::counted;
 use crate::record::recording::{Process, Recording};
 use crate::results::{Output, print_beside, write_json};
 use crate::sim;
@@ -26,30 +27,37 @@ pub(crate) struct Args {
     /// What `poundlock record` has written
     #[arg(value_name = "FILE", default_value = "poundlock.recording")]
     recording: PathBuf,
-    /// One question: a lock as the table names it, and `gone`, `half`, `split N` or `rw`; several are combined
+    /// One question: locks as the table names them, and `gone`, `half`, `split N`, `rw`, `rw FILE:LINE,..` (who only
+    /// reads) or `is NAME`; several are answered together
     #[arg(long, value_name = "LOCK: CHANGE")]
     what_if: Vec<String>,
-    /// On which machine: a name that `poundlock sim list` shows, a file that describes one, or `here`, this one
-    #[arg(long, value_name = "MACHINE", default_value = "here")]
+    /// On which machine: `recorded`, a name that `poundlock sim list` shows, a file that describes one, or `here`
+    #[arg(long, value_name = "MACHINE", default_value = "recorded")]
     machine: String,
-    /// With so many CPUs of it, each of them a core of one socket
+    /// On so many cores of it in one socket, each number in turn [default: 1 to 64 with the questions about locks]
     #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     cpus: Vec<u32>,
-    /// With so many times the threads
-    #[arg(long, value_name = "TIMES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
-    threads: u32,
-    /// Other locks to try [default: all that `run` knows and that can be simulated]
+    /// How many threads do what most threads do [default: in proportion to the CPUs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    threads: Option<u32>,
+    /// Other locks for all mutexes [default: poundlock, any-negative, handoff, qspin-pv and glibc]
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     lock: Vec<String>,
     /// How many stretches of the recording are replayed, at most
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     stretches: u32,
+    /// How often each is, each time with other chances
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    times: u32,
     /// What all that is left to chance is made from
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Write the figures to FILE as JSON as well; instead of the text if it is `-`, standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write a page for a browser to FILE as well; instead of the text if it is `-`
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// A replay that is off by more is not to be trusted, and one that is off by more yet says nothing.
@@ -57,8 +65,14 @@ const DOUBTFUL: f64 = 0.15;
 const USELESS: f64 = 0.40;
 /// A stretch with fewer acquisitions says little.
 const FEWEST: f64 = 50.0;
-/// Locks with a smaller share of the threads' time are not asked about.
-const LEAST_SHARE: f64 = 0.005;
+/// Locks with a smaller share of the threads' time are not asked about, and not more than so many.
+const LEAST_SHARE: f64 = 0.01;
+const MOST: usize = 5;
+/// What is not worth doing, as a share of the work.
+const WORTH: f64 = 0.05;
+/// Twice the CPUs bend the curve where they give less than so many times the work.
+const BEND: f64 = 1.5;
+const CPUS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// Says it.
 pub(crate) fn main(args: Args) -> ExitCode {
@@ -68,7 +82,7 @@ pub(crate) fn main(args: Args) -> ExitCode {
     }
 }
 
-/// A figure over stretches: the middle one, the least and the most.
+/// A figure over stretches and chances: the middle one, the least and the most.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Range {
     median: f64,
@@ -77,7 +91,8 @@ struct Range {
 }
 
 impl Range {
-    fn of(mut values: Vec<f64>) -> Range {
+    fn of(values: impl IntoIterator<Item = f64>) -> Range {
+        let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
         match values[..] {
             [] => Range { median: f64::NAN, least: f64::NAN, most: f64::NAN },
@@ -90,28 +105,48 @@ impl Range {
     }
 }
 
-/// A question, with its answer: the rate, of that of the program as it was, on the same machine.
-#[derive(Serialize)]
-struct Answer {
-    lock: String,
-    change: String,
-    rate: Range,
-}
-
+/// All that is said.
 #[derive(Serialize)]
 struct Report {
     command: Vec<String>,
-    machine: String,
     recorded_on: String,
+    recorded_lock: String,
+    machine: String,
     stretches: usize,
-    /// Acquisitions a second: simulated, of measured.
-    self_test: Range,
-    /// Seconds of waiting in a second: measured, simulated; by lock.
+    /// The share of the CPU time that it could have used which other programs left to it.
+    share: Range,
+    /// The share of the threads' time in which they were blocked for what is not simulated.
+    blocked: f64,
+    self_test: SelfTest,
     locks: Vec<Row>,
     answers: Vec<Answer>,
+    curve: Vec<Point>,
+    bend: Option<String>,
     advice: String,
+    /// What the recording does not say.
+    left_out: Vec<String>,
 }
 
+/// The recording replayed as it was, beside what was measured.
+#[derive(Serialize)]
+struct SelfTest {
+    /// Acquisitions a second, of those that were measured.
+    rate: Range,
+    /// By how much it is off: the rate, or the wait for a lock as a share of all threads' time, whichever is more.
+    off: f64,
+}
+
+impl SelfTest {
+    fn is_doubtful(&self) -> bool {
+        self.off > DOUBTFUL
+    }
+
+    fn is_useless(&self) -> bool {
+        self.off.is_nan() || self.off > USELESS
+    }
+}
+
+/// Locks of one name. Seconds are those of all threads in a second.
 #[derive(Serialize)]
 struct Row {
     lock: String,
@@ -122,13 +157,36 @@ struct Row {
     held: f64,
 }
 
+/// A question, with its answer: work done, of what the program does as it is.
+#[derive(Serialize)]
+struct Answer {
+    question: String,
+    /// Whether anybody could do it.
+    is_advice: bool,
+    work: Range,
+}
+
+/// What it does on so many CPUs, of what it does on those that it was recorded on.
+#[derive(Serialize)]
+struct Point {
+    cpus: u32,
+    threads: usize,
+    work: Range,
+    /// The lock that is waited for most, and how long, in seconds of all threads in a second.
+    lock: Option<(String, f64)>,
+}
+
 /// The recording, ready to be replayed.
 struct Ready<'a> {
     process: &'a Process,
     lives: Vec<Lives>,
     machine: Machine,
+    times: usize,
     seed: u64,
 }
+
+/// One replay: acquisitions a second, and the rest.
+type Run = (f64, Replayed);
 
 impl Ready<'_> {
     /// The lock that stands for one of a process, by what it ran on.
@@ -143,36 +201,43 @@ impl Ready<'_> {
         }
     }
 
-    fn replay(&self, stretch: usize, world: &World<'_>, machine: &Machine) -> Result<Replayed, Failure> {
-        let length = self.lives[stretch].length;
-        let replay =
-            Replay { threads: &world.threads, locks: &world.locks, warm_up: length, time: 3 * length };
-        let simulation = Simulation::new(machine, Settings::DEFAULT, self.seed + stretch as u64);
-        replay.run_in(simulation).map_err(|stuck| {
-            Failure::new(
-                status::OURS,
-                format_args!("the replay of stretch {stretch} stands still: {stuck:?}"),
-            )
-        })
+    fn replay(&self, at: usize, world: &World<'_>, machine: &Machine) -> Result<Run, Failure> {
+        let length = self.lives[at / self.times].length;
+        let once = |threads: &[Vec<Step>], before| {
+            let replay = Replay { threads, locks: &world.locks, before, warm_up: length, time: 3 * length };
+            replay.run_in(Simulation::new(machine, Settings::DEFAULT, self.seed + at as u64))
+        };
+        // Who is awaited first may have come before the stretch began; and who is never seen to wake anybody may
+        // have been left out of it.
+        let replayed = once(&world.threads, 0).or_else(|_| once(&world.threads, 1));
+        let replayed = replayed.or_else(|_| once(&world.unpaired(), 0));
+        let replayed = replayed.map_err(|stuck| {
+            let line = format!("the threads of stretch {} wait for each other: {stuck:?}", at / self.times);
+            Failure::new(status::OURS, line)
+        })?;
+        let count: u64 = replayed.waits.iter().map(|waits| waits.acquisitions).sum();
+        Ok((count as f64 * 1e12 / (3 * length) as f64, replayed))
     }
 
-    /// The rate of each stretch, in acquisitions a second of one copy, with this change to the world.
-    fn rates<'n>(
+    /// Every stretch, as often as wanted, with this change to the world.
+    fn runs<'n>(
         &self,
         mutex: &'n str,
         machine: &Machine,
-        times: u32,
         change: impl Fn(usize, &mut World<'n>) + Sync,
-    ) -> Result<Vec<(f64, Replayed)>, Failure> {
-        let run = |stretch: usize| {
+    ) -> Result<Vec<Run>, Failure> {
+        let run = |at: usize| {
+            let stretch = at / self.times;
             let mut world = World::new(&self.lives[stretch], |lock| self.kind(lock, mutex));
             change(stretch, &mut world);
-            world.multiply(times);
-            let replayed = self.replay(stretch, &world, machine)?;
-            let count: u64 = replayed.waits.iter().map(|waits| waits.acquisitions).sum();
-            Ok((count as f64 * 1e12 / (3 * self.lives[stretch].length) as f64, replayed))
+            self.replay(at, &world, machine)
         };
-        experiment::each(self.lives.len(), run, |_| ()).into_iter().collect()
+        experiment::each(self.lives.len() * self.times, run, |_| ()).into_iter().collect()
+    }
+
+    /// What these runs give, of what those gave.
+    fn gain(runs: &[Run], before: &[Run]) -> Range {
+        Range::of(runs.iter().zip(before).map(|((rate, _), (before, _))| rate / before))
     }
 
     /// The numbers of all locks of this name, in a stretch.
@@ -181,141 +246,79 @@ impl Ready<'_> {
         let locks = self.lives[stretch].locks.iter().enumerate();
         locks.filter(|(_, lock)| is(lock)).map(|(number, _)| number as u32).collect()
     }
+
+    fn apply(&self, stretch: usize, world: &mut World<'_>, lock: &str, change: &Change) {
+        let is_at = |place: u32, lines: &[String]| {
+            lines.iter().any(|line| self.process.places[place as usize].contains(line.as_str()))
+        };
+        world.change(&self.named(stretch, lock), change, is_at);
+    }
 }
 
 fn predict(args: &Args) -> Result<(), Failure> {
-    let json = Output::open(args.json.as_deref())?;
+    let (json, html) = Output::open_both(args.json.as_deref(), ("--html", args.html.as_deref()))?;
     let recording = Recording::open(&args.recording)?;
     let changes = args.what_if.iter().map(|text| question(text)).collect::<Result<Vec<_>, _>>()?;
-    let wrong = |line: String| Failure::new(status::USAGE, line);
+    let others = other_locks(args)?;
+    let ready = ready(args, &recording)?;
+    let report = answer(args, &recording, &ready, &changes, &others)?;
+    print_beside(&page::text(&report), &[&json, &html])?;
+    write_json(&report, json)?;
+    if let Some(html) = html {
+        html.write(&page::html(&report)?)?;
+    }
+    Ok(())
+}
+
+/// What to replay: the process with most events, and stretches spread over its life.
+fn ready<'a>(args: &Args, recording: &'a Recording) -> Result<Ready<'a>, Failure> {
+    let wrong = |why: &str| Failure::new(status::USAGE, format_args!("{}: {why}", args.recording.display()));
     let events = |process: &&Process| {
         let threads = process.stretches.iter().flat_map(|stretch| &stretch.threads);
         threads.map(|thread| thread.events.len()).sum::<usize>()
     };
-    let process = recording.processes.iter().max_by_key(events);
-    let process = process.ok_or_else(|| wrong(format!("{}: no process", args.recording.display())))?;
-    let mut lives: Vec<Lives> =
-        process.stretches.iter().map(|stretch| Lives::of(process, stretch, recording.overhead)).collect();
-    lives.retain(|lives| {
-        let count = lives.rate() * lives.length as f64 / 1e12;
-        lives.length > 0 && count >= FEWEST
-    });
+    let process = recording.processes.iter().max_by_key(events).ok_or_else(|| wrong("it has no process"))?;
+    let roles = steps::roles(process);
+    let of = |stretch| Lives::of(process, stretch, &roles, recording.overhead, recording.cpus);
+    let mut lives: Vec<Lives> = process.stretches.iter().map(of).collect();
+    lives.retain(|lives| !lives.threads.is_empty() && lives.rate() * lives.length as f64 / 1e12 >= FEWEST);
     if lives.is_empty() {
-        return Err(wrong(format!(
-            "{}: no stretch has {FEWEST} acquisitions: there is nothing to predict from",
-            args.recording.display()
+        return Err(wrong(&format!(
+            "no stretch has {FEWEST} acquisitions: there is nothing to predict from"
         )));
     }
-    // Spread over the run; not the first, in which programs start.
     let wanted = args.stretches as usize;
     if lives.len() > wanted {
+        // Not the first, in which programs start.
         let step = lives.len() as f64 / wanted as f64;
         lives = (0..wanted).map(|at| lives[(at as f64 * step + step / 2.0) as usize].clone()).collect();
     }
-    let machine = sim::machine(&args.machine)?;
-    let ready = Ready { process, lives, machine, seed: args.seed };
-    let report = answer(args, &recording, &ready, &changes)?;
-    print_beside(&text(&report), &[&json])?;
-    write_json(&report, json)
+    let machine = match args.machine.as_str() {
+        "recorded" => Machine::parse(&recording.machine)
+            .map_err(|error| wrong(&format!("the machine that it was recorded on: {error}")))?,
+        name => sim::machine(name)?,
+    };
+    // What others on the same core cost is in what was recorded.
+    let machine = if machine.has_siblings() { machine.flat(machine.cpus() as u32) } else { machine };
+    Ok(Ready { process, lives, machine, times: args.times as usize, seed: args.seed })
 }
 
 /// A lock's name and what becomes of it.
 fn question(text: &str) -> Result<(String, Change), Failure> {
-    let parts = text.rsplit_once(':').and_then(|(lock, change)| Some((lock.trim(), Change::parse(change)?)));
-    parts.map(|(lock, change)| (lock.to_owned(), change)).ok_or_else(|| {
-        let line = format!("--what-if '{text}': say LOCK: gone, LOCK: half, LOCK: split N, or LOCK: rw");
+    let parts = text.split(": ").collect::<Vec<_>>();
+    let question = match parts[..] {
+        [ref lock @ .., change] if !lock.is_empty() => {
+            Change::parse(change).map(|change| (lock.join(": "), change))
+        }
+        _ => None,
+    };
+    question.ok_or_else(|| {
+        let line = format!(
+            "--what-if '{text}': say 'LOCK: gone', 'LOCK: half', 'LOCK: split N', 'LOCK: rw', 'LOCK: rw \
+             FILE:LINE,..', or 'LOCK: is NAME' with a lock that `poundlock sim list` shows"
+        );
         Failure::new(status::USAGE, line)
     })
-}
-
-fn answer(
-    args: &Args,
-    recording: &Recording,
-    ready: &Ready<'_>,
-    changes: &[(String, Change)],
-) -> Result<Report, Failure> {
-    let mutex = recording.lock.as_str();
-    let mutex = if poundlock_sim::locks::names().any(|known| known == mutex) { mutex } else { "glibc" };
-    let as_it_was = ready.rates(mutex, &ready.machine, 1, |_, _| {})?;
-    let ratios = as_it_was.iter().zip(&ready.lives).map(|((rate, _), lives)| rate / lives.rate());
-    let self_test = Range::of(ratios.collect());
-    let rows = rows(ready, &as_it_was);
-    let mut report = Report {
-        command: recording.command.clone(),
-        machine: ready.machine.name().to_owned(),
-        recorded_on: format!("{}, {} CPUs", recording.cpu, recording.cpus),
-        stretches: ready.lives.len(),
-        self_test,
-        locks: rows,
-        answers: Vec::new(),
-        advice: String::new(),
-    };
-    let off = (self_test.median - 1.0).abs();
-    if off > USELESS {
-        report.advice = format!(
-            "the replay has {:.2} of the measured rate: too far off to predict anything; the program waits for \
-             what locks do not show",
-            self_test.median
-        );
-        return Ok(report);
-    }
-    let before: Vec<f64> = as_it_was.iter().map(|(rate, _)| *rate).collect();
-    let against = |rates: Vec<(f64, Replayed)>| {
-        Range::of(rates.iter().zip(&before).map(|((rate, _), before)| rate / before).collect())
-    };
-    let mut add = |lock: String, change: String, rates: Vec<(f64, Replayed)>| {
-        report.answers.push(Answer { lock, change, rate: against(rates) });
-    };
-    if !changes.is_empty() {
-        for (lock, _) in changes {
-            if !(0..ready.lives.len()).any(|stretch| !ready.named(stretch, lock).is_empty()) {
-                let line =
-                    format!("--what-if: no lock is called '{lock}'; there are {}", names(&report.locks));
-                return Err(Failure::new(status::USAGE, line));
-            }
-        }
-        let rates = ready.rates(mutex, &ready.machine, 1, |stretch, world| {
-            for (lock, change) in changes {
-                world.change(&ready.named(stretch, lock), *change);
-            }
-        })?;
-        let words: Vec<String> = changes.iter().map(|(lock, change)| format!("{lock}: {change}")).collect();
-        add(words.join(", "), "together".to_owned(), rates);
-        return Ok(report);
-    }
-    let matter: Vec<String> = report
-        .locks
-        .iter()
-        .filter(|row| row.waiting.max(row.waiting_simulated) >= LEAST_SHARE)
-        .take(5)
-        .map(|row| row.lock.clone())
-        .collect();
-    for lock in &matter {
-        for change in [Change::Gone, Change::Half, Change::Split(2), Change::Split(4), Change::Split(16)] {
-            let rates = ready.rates(mutex, &ready.machine, 1, |stretch, world| {
-                world.change(&ready.named(stretch, lock), change);
-            })?;
-            add(lock.clone(), change.to_string(), rates);
-        }
-    }
-    for name in other_locks(args)? {
-        if name != mutex {
-            add(
-                "every mutex".to_owned(),
-                format!("is {name}"),
-                ready.rates(name, &ready.machine, 1, |_, _| {})?,
-            );
-        }
-    }
-    for &cpus in &args.cpus {
-        let machine = ready.machine.flat(cpus);
-        let rates = ready.rates(mutex, &machine, args.threads, |_, _| {})?;
-        let words =
-            if args.threads == 1 { String::new() } else { format!(", {} times the threads", args.threads) };
-        add("the machine".to_owned(), format!("has {cpus} CPUs{words}"), rates);
-    }
-    report.advice = advice(&report);
-    Ok(report)
 }
 
 fn other_locks(args: &Args) -> Result<Vec<&'static str>, Failure> {
@@ -325,11 +328,198 @@ fn other_locks(args: &Args) -> Result<Vec<&'static str>, Failure> {
     args.lock.iter().map(|name| sim::lock(name)).collect()
 }
 
+fn answer(
+    args: &Args,
+    recording: &Recording,
+    ready: &Ready<'_>,
+    changes: &[(String, Change)],
+    others: &[&'static str],
+) -> Result<Report, Failure> {
+    let mutex = recording.lock.as_str();
+    let mutex = if poundlock_sim::locks::names().any(|known| known == mutex) { mutex } else { "glibc" };
+    // What it was recorded on; another machine is another question.
+    let recorded = Machine::parse(&recording.machine).ok();
+    let recorded = recorded
+        .map(|machine| if machine.has_siblings() { machine.flat(machine.cpus() as u32) } else { machine });
+    let recorded = recorded.as_ref().unwrap_or(&ready.machine);
+    let as_it_was = ready.runs(mutex, recorded, |_, _| {})?;
+    let locks = rows(ready, &as_it_was);
+    let rates = as_it_was.iter().enumerate().map(|(at, (rate, _))| {
+        let lives = &ready.lives[at / ready.times];
+        rate * lives.share / lives.rate()
+    });
+    let rate = Range::of(rates);
+    let threads = ready.lives.iter().map(|lives| lives.threads.len()).sum::<usize>() as f64;
+    let threads = (threads / ready.lives.len() as f64).max(1.0);
+    let waits = locks.iter().map(|row| (row.waiting - row.waiting_simulated).abs() / threads);
+    let off = waits.fold((rate.median - 1.0).abs(), f64::max);
+    let mut report = Report {
+        command: recording.command.clone(),
+        recorded_on: format!("{}, {}", recording.cpu, counted(recording.cpus as u64, "CPU")),
+        recorded_lock: recording.lock.clone(),
+        machine: ready.machine.name().to_owned(),
+        stretches: ready.lives.len(),
+        share: Range::of(ready.lives.iter().map(|lives| lives.share)),
+        blocked: ready.lives.iter().map(|lives| lives.blocked).sum::<f64>() / ready.lives.len() as f64,
+        self_test: SelfTest { rate, off },
+        locks,
+        answers: Vec::new(),
+        curve: Vec::new(),
+        bend: None,
+        advice: String::new(),
+        left_out: left_out(recording, ready),
+    };
+    if report.self_test.is_useless() {
+        report.advice = why_useless(&report);
+        return Ok(report);
+    }
+    for (lock, _) in changes {
+        if !(0..ready.lives.len()).any(|stretch| !ready.named(stretch, lock).is_empty()) {
+            let known: Vec<&str> = report.locks.iter().take(10).map(|row| row.lock.as_str()).collect();
+            let line = format!("--what-if: no lock is called '{lock}'; there are: {}", known.join("; "));
+            return Err(Failure::new(status::USAGE, line));
+        }
+    }
+    let base;
+    let before = if args.machine == "recorded" {
+        &as_it_was
+    } else {
+        base = ready.runs(mutex, &ready.machine, |_, _| {})?;
+        let question = format!("on {}", ready.machine.name());
+        report.answers.push(Answer { question, is_advice: false, work: Ready::gain(&base, &as_it_was) });
+        &base
+    };
+    if changes.is_empty() {
+        questions(ready, mutex, others, before, &mut report)?;
+    } else {
+        let runs = ready.runs(mutex, &ready.machine, |stretch, world| {
+            for (lock, change) in changes {
+                ready.apply(stretch, world, lock, change);
+            }
+        })?;
+        let words: Vec<String> = changes.iter().map(|(lock, change)| format!("{lock}: {change}")).collect();
+        let work = Ready::gain(&runs, before);
+        report.answers.push(Answer { question: words.join("; "), is_advice: true, work });
+    }
+    let cpus = if args.cpus.is_empty() && changes.is_empty() { &CPUS[..] } else { &args.cpus };
+    curve(args, ready, mutex, (recording.cpus, cpus), &as_it_was, changes, &mut report)?;
+    report.advice = advice(&report);
+    Ok(report)
+}
+
+/// Each lock that matters with each change, and other locks for all.
+fn questions(
+    ready: &Ready<'_>,
+    mutex: &str,
+    others: &[&'static str],
+    before: &[Run],
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let matter: Vec<String> = report
+        .locks
+        .iter()
+        .filter(|row| row.waiting.max(row.waiting_simulated) >= LEAST_SHARE)
+        .take(MOST)
+        .map(|row| row.lock.clone())
+        .collect();
+    let changes = [
+        Change::Gone,
+        Change::Half,
+        Change::Split(2),
+        Change::Split(4),
+        Change::Split(16),
+        Change::ReadersWriter(Vec::new()),
+    ];
+    let others: Vec<_> = others.iter().filter(|name| **name != mutex).collect();
+    let bar = poundlock_bench::progress::steps(matter.len() * changes.len() + others.len());
+    for lock in &matter {
+        for change in &changes {
+            let runs = ready.runs(mutex, &ready.machine, |stretch, world| {
+                ready.apply(stretch, world, lock, change);
+            })?;
+            // What nobody can do, or only the author of the program can know.
+            let is_advice = !matches!(change, Change::Gone | Change::ReadersWriter(_));
+            let question = format!("{lock}: {change}");
+            report.answers.push(Answer { question, is_advice, work: Ready::gain(&runs, before) });
+            bar.inc(1);
+        }
+    }
+    for name in others {
+        let runs = ready.runs(name, &ready.machine, |_, _| {})?;
+        let question = format!("every mutex is {name}");
+        report.answers.push(Answer { question, is_advice: true, work: Ready::gain(&runs, before) });
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// The same program on these numbers of CPUs, with threads in proportion unless they are given.
+fn curve(
+    args: &Args,
+    ready: &Ready<'_>,
+    mutex: &str,
+    (recorded, cpus): (usize, &[u32]),
+    as_it_was: &[Run],
+    changes: &[(String, Change)],
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let bar = poundlock_bench::progress::steps(cpus.len());
+    for &cpus in cpus {
+        let machine = ready.machine.flat(cpus);
+        let members = |stretch: usize| match args.threads {
+            Some(threads) => threads as usize,
+            None => (World::members(&ready.lives[stretch]) * cpus as usize).div_ceil(recorded.max(1)).max(1),
+        };
+        let runs = ready.runs(mutex, &machine, |stretch, world| {
+            for (lock, change) in changes {
+                ready.apply(stretch, world, lock, change);
+            }
+            world.resize(members(stretch));
+        })?;
+        let mut waits: HashMap<&str, f64> = HashMap::new();
+        for (at, (_, replayed)) in runs.iter().enumerate() {
+            let lives = &ready.lives[at / ready.times];
+            for (waits_for, &lock) in replayed.waits.iter().zip(&lives.locks) {
+                let share = waits_for.waited as f64 / (3 * lives.length) as f64 / runs.len() as f64;
+                *waits.entry(&ready.process.locks[lock as usize].name).or_default() += share;
+            }
+        }
+        let most = waits.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+        report.curve.push(Point {
+            cpus,
+            threads: members(ready.lives.len() / 2),
+            work: Ready::gain(&runs, as_it_was),
+            lock: most
+                .filter(|(_, waiting)| *waiting >= LEAST_SHARE)
+                .map(|(name, wait)| (name.to_owned(), wait)),
+        });
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let bends = report.curve.windows(2).find(|pair| {
+        let doublings = f64::from(pair[1].cpus) / f64::from(pair[0].cpus);
+        pair[1].work.median / pair[0].work.median < BEND.powf(doublings.log2())
+    });
+    report.bend = bends.map(|pair| match &pair[1].lock {
+        Some((lock, waiting)) => format!(
+            "more than {} gain little: at {}, {waiting:.1} threads wait for {lock}",
+            counted(pair[0].cpus.into(), "CPU"),
+            pair[1].cpus
+        ),
+        None => format!(
+            "more than {} gain little, and not for a lock: there is no more to do",
+            counted(pair[0].cpus.into(), "CPU")
+        ),
+    });
+    Ok(())
+}
+
 /// The locks by name, most waiting first.
-fn rows(ready: &Ready<'_>, replayed: &[(f64, Replayed)]) -> Vec<Row> {
+fn rows(ready: &Ready<'_>, runs: &[Run]) -> Vec<Row> {
     let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
-    let share = 1.0 / ready.lives.len() as f64;
-    for (lives, (_, replayed)) in ready.lives.iter().zip(replayed) {
+    for (at, lives) in ready.lives.iter().enumerate() {
+        let share = 1.0 / ready.lives.len() as f64;
         for (number, &lock) in lives.locks.iter().enumerate() {
             let lock = &ready.process.locks[lock as usize];
             let row = rows.entry(&lock.name).or_insert_with(|| Row {
@@ -344,64 +534,69 @@ fn rows(ready: &Ready<'_>, replayed: &[(f64, Replayed)]) -> Vec<Row> {
             row.acquisitions_a_second += measured.acquisitions * share;
             row.waiting += measured.waited * share;
             row.held += measured.held * share;
-            let waited: Picoseconds = replayed.waits.get(number).map_or(0, |waits| waits.waited);
-            row.waiting_simulated += waited as f64 / (3 * lives.length) as f64 * share;
+            for (_, replayed) in &runs[at * ready.times..(at + 1) * ready.times] {
+                let waited = replayed.waits.get(number).map_or(0, |waits| waits.waited);
+                row.waiting_simulated +=
+                    waited as f64 / (3 * lives.length) as f64 * share / ready.times as f64;
+            }
         }
     }
     let mut rows: Vec<Row> = rows.into_values().filter(|row| row.acquisitions_a_second > 0.0).collect();
-    rows.sort_by(|a, b| b.waiting.total_cmp(&a.waiting).then(b.held.total_cmp(&a.held)));
+    let most = |row: &Row| row.waiting.max(row.waiting_simulated);
+    rows.sort_by(|a, b| most(b).total_cmp(&most(a)).then(b.held.total_cmp(&a.held)));
     rows
 }
 
-fn names(rows: &[Row]) -> String {
-    rows.iter().take(10).map(|row| row.lock.as_str()).collect::<Vec<_>>().join(", ")
+/// What the recording does not say of the program's life.
+fn left_out(recording: &Recording, ready: &Ready<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
+    let recorded: u64 = ready.process.stretches.iter().map(|stretch| stretch.length_ns).sum();
+    let share = recorded as f64 / recording.wall_ns.max(1) as f64;
+    lines.push(format!(
+        "{:.0} % of the run was written down, in {}",
+        share * 100.0,
+        counted(ready.process.stretches.len() as u64, "stretch")
+    ));
+    if ready.process.is_full {
+        lines.push("the room was used up before the program ended: record it with more --room".to_owned());
+    }
+    if recording.processes.len() > 1 {
+        lines.push(format!(
+            "of {}, only {} ({}), which did most with locks",
+            counted(recording.processes.len() as u64, "process"),
+            ready.process.program,
+            ready.process.pid
+        ));
+    }
+    lines
+}
+
+/// Why nothing is predicted.
+fn why_useless(report: &Report) -> String {
+    let reason = if report.share.median < 1.0 - DOUBTFUL {
+        "other programs had the CPUs meanwhile: record it when nothing else runs"
+    } else if report.blocked > 0.5 {
+        "its threads are mostly blocked for what is not recorded, such as input, output and semaphores"
+    } else {
+        "what it waits for is not what was recorded"
+    };
+    format!(
+        "nothing is predicted: the replay is off by {:.0} %, with {} of the measured rate; {reason}",
+        report.self_test.off * 100.0,
+        report.self_test.rate.text()
+    )
 }
 
 /// What to do first, in a sentence.
 fn advice(report: &Report) -> String {
-    let best = report.answers.iter().filter(|answer| answer.change != Change::Gone.to_string());
-    let best = best.max_by(|a, b| a.rate.median.total_cmp(&b.rate.median));
-    match best {
-        Some(answer) if answer.rate.median >= 1.05 && answer.rate.least > 1.0 => format!(
-            "first: {} {}: {:.2} times the work ({:.2}..{:.2})",
-            answer.lock, answer.change, answer.rate.median, answer.rate.least, answer.rate.most
-        ),
-        _ => "none of this would gain a twentieth: locks are not what this program waits for".to_owned(),
-    }
-}
-
-fn text(report: &Report) -> String {
-    let mut text = String::new();
-    let off = (report.self_test.median - 1.0).abs();
-    let warning = if off > DOUBTFUL { "  (doubtful)" } else { "" };
-    // Writing to a string does not fail.
-    let _ = writeln!(text, "{}\n", report.advice);
-    let _ = writeln!(
-        text,
-        "{}: {} stretches, recorded on {}; replayed on {}",
-        report.command.join(" "),
-        report.stretches,
-        report.recorded_on,
-        report.machine
-    );
-    let _ = writeln!(text, "self-test: {} of the measured rate{warning}\n", report.self_test.text());
-    let _ = writeln!(text, "{:>12} {:>9} {:>10} {:>7}  lock", "takes/s", "waiting", "simulated", "held");
-    for row in report.locks.iter().take(10) {
-        let _ = writeln!(
-            text,
-            "{:>12.0} {:>9.3} {:>10.3} {:>7.3}  {} ({}){warning}",
-            row.acquisitions_a_second, row.waiting, row.waiting_simulated, row.held, row.lock, row.kind
-        );
-    }
-    if !report.answers.is_empty() {
-        let _ = writeln!(text, "\nwork done, of what it is:");
-        for answer in &report.answers {
-            let _ =
-                writeln!(text, "  {:>20}  {}: {}{warning}", answer.rate.text(), answer.lock, answer.change);
+    let gains =
+        |answer: &&Answer| answer.is_advice && answer.work.median >= 1.0 + WORTH && answer.work.least > 1.0;
+    let best = report.answers.iter().filter(gains);
+    match best.max_by(|a, b| a.work.median.total_cmp(&b.work.median)) {
+        Some(Answer { question, work, .. }) => {
+            format!("first: {question}: {} times the work", work.text())
         }
+        None => "none of this gains a twentieth in all stretches: locks are not what this program waits for"
+            .to_owned(),
     }
-    if off > DOUBTFUL {
-        say("the replay is off by more than 15 %: take what it says with care");
-    }
-    text
 }

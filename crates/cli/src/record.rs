@@ -50,6 +50,7 @@ fn record(args: &Args) -> Result<u8, Failure> {
     place::check_file_size()?;
     let output = Output::open(&args.output)?;
     let overhead = overhead(&args.run)?;
+    let machine = crate::sim::here()?;
     let mut measured = Measured::new(&args.run, &program, (lock, rwlocks))?;
     let chunks = (u64::from(args.room) << 20) / CHUNK;
     measured.environment.push((OsStr::new(VARIABLE), Some(chunks.to_string().into())));
@@ -60,6 +61,7 @@ fn record(args: &Args) -> Result<u8, Failure> {
     recording.rwlock = rwlocks.to_string();
     recording.wall_ns = ended.wall_ns;
     recording.overhead = overhead;
+    recording.machine = machine;
     if let Some(words) = ended.obituary() {
         say(format_args!("{}: {words}", args.run.command[0].display()));
     }

@@ -4,12 +4,12 @@ mod check;
 mod fit;
 mod goals;
 mod here;
-mod page;
+pub(crate) mod page;
 mod profile;
 mod ranges;
 mod reproduce;
 mod run;
-mod sheet;
+pub(crate) mod sheet;
 mod targets;
 mod validate;
 
@@ -160,9 +160,14 @@ fn floors() -> Result<floor::Figures, Failure> {
     floor::run(&bench::context()?, &by_default()).map_err(bench::failure)
 }
 
-fn measure() -> Result<(), Failure> {
+/// This machine, as a file describes one.
+pub(crate) fn here() -> Result<String, Failure> {
     let figures = floors()?;
-    print(&here::description(&figures.floors, &figures.cpus))
+    Ok(here::description(&figures.floors, &figures.cpus))
+}
+
+fn measure() -> Result<(), Failure> {
+    print(&here()?)
 }
 
 /// The machine of this name, or that the file describes.

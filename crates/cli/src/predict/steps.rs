@@ -4,10 +4,10 @@
 //!   time than passed, it was blocked if it gave up its CPU by itself, and else others had its CPU: only the first
 //!   is a part of its life.
 //! * A wait for a lock is what the replay is to find out, so it is left out.
-//! * A wait for a condition variable ends when the thread that ended it wakes this one again; if that is not known,
-//!   and for all else that is waited for, it takes the time that it took.
+//! * A wait for a condition variable ends when a thread wakes one that waits for it, as often as was seen; at a
+//!   barrier, when all have come. If it is not known who ended a wait, and for all else, it takes the time that it took.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use poundlock_sim::workload::replay::Step;
 use poundlock_sim::{NANOSECOND, Picoseconds};
@@ -23,8 +23,10 @@ const FUZZY_NS: u64 = 5_000;
 pub(super) struct Lives {
     /// Each thread's steps.
     pub(super) threads: Vec<Vec<Step>>,
-    /// How long each took to do them.
-    pub(super) spans: Vec<Picoseconds>,
+    /// Where each of its acquisitions was made: places of the process.
+    pub(super) places: Vec<Vec<u32>>,
+    /// What sort of thread each is, by number: see [`roles`].
+    pub(super) roles: Vec<usize>,
     /// Of each lock, by number: acquisitions a second, and the share of a thread's time that is spent waiting.
     pub(super) measured: Vec<Rates>,
     /// The locks' numbers in the process, by number here.
@@ -33,6 +35,8 @@ pub(super) struct Lives {
     pub(super) length: Picoseconds,
     /// The share of the threads' time that is blocked for what the replay does not know.
     pub(super) blocked: f64,
+    /// The share of the CPU time that it could have used which other programs left to it.
+    pub(super) share: f64,
 }
 
 /// Of a lock, in a second.
@@ -52,77 +56,121 @@ impl Lives {
         self.measured.iter().map(|rates| rates.acquisitions).sum()
     }
 
-    /// The stretch of a process. Threads that do nothing whole in it are left out.
-    pub(super) fn of(process: &Process, stretch: &Stretch, overhead: Overhead) -> Lives {
+    /// The stretch of a process, whose threads have these roles. Threads that do nothing whole in it are left out.
+    pub(super) fn of(
+        process: &Process,
+        stretch: &Stretch,
+        roles: &HashMap<u32, usize>,
+        overhead: Overhead,
+        cpus: usize,
+    ) -> Lives {
         let (numbers, locks) = numbers(process);
-        let wakers = Wakers::of(stretch);
+        let wakers = Wakers::of(process, stretch);
         let length = stretch.length_ns * NANOSECOND;
         let mut lives = Lives { locks, length, ..Lives::default() };
         lives.measured = vec![Rates::default(); lives.locks.len()];
         let (mut blocked, mut lived) = (0, 0);
+        let (mut worked_ns, mut without_ns) = (0, 0);
         for (index, thread) in stretch.threads.iter().enumerate() {
             let mut reading = Reading::new(process, &numbers, overhead, index, &wakers);
             for (at, event) in thread.events.iter().enumerate() {
                 reading.event(at, *event);
             }
-            let life = reading.finish();
+            let life = reading.finish(stretch.length_ns);
+            let seconds = (length as f64 / 1e12).max(1e-9);
             for (rates, sum) in lives.measured.iter_mut().zip(&life.sums) {
-                let seconds = (life.span as f64 / 1e12).max(1e-9);
                 rates.acquisitions += sum.acquisitions / seconds;
                 rates.waits += sum.waits / seconds;
                 rates.waited += sum.waited / seconds;
                 rates.held += sum.held / seconds;
             }
             blocked += life.blocked;
+            worked_ns += life.worked_ns;
+            without_ns += life.without_ns;
             lived += life.span;
-            lives.threads.push(life.steps);
-            lives.spans.push(life.span);
+            if !life.steps.is_empty() {
+                lives.threads.push(life.steps);
+                lives.places.push(life.places);
+                lives.roles.push(roles.get(&thread.tid).copied().unwrap_or(0));
+            }
         }
         lives.blocked = blocked as f64 / (lived as f64).max(1.0);
-        lives.drop_lonely_wakes();
+        // What the program had, and what it could have had: threads that were ready and had no CPU, where not all CPUs
+        // were its own.
+        let idle = (cpus as f64 * stretch.length_ns as f64 - worked_ns as f64).max(0.0);
+        let taken = idle.min(without_ns as f64);
+        lives.share = if taken > 0.0 { worked_ns as f64 / (worked_ns as f64 + taken) } else { 1.0 };
+        for what in 0..wakers.numbers.len() as u32 {
+            lives.pair(what);
+        }
         lives
     }
 
-    /// Nobody is woken who does not await it, and nobody awaits what nobody does: threads were cut where they hold
-    /// nothing, so that one end of a pair may be missing.
-    fn drop_lonely_wakes(&mut self) {
-        let count = self.threads.len();
-        let (mut wakes, mut awaits) = (vec![0_u32; count], vec![0_u32; count]);
-        for (index, steps) in self.threads.iter().enumerate() {
-            for step in steps {
-                match step {
-                    Step::Wake(thread) => wakes[*thread as usize] += 1,
-                    Step::Await => awaits[index] += 1,
-                    _ => {}
-                }
-            }
-        }
-        let mut left: Vec<u32> =
-            wakes.iter().zip(&awaits).map(|(wakes, awaits)| *wakes.min(awaits)).collect();
-        let pairs = left.clone();
+    /// As many are woken as wait: threads were cut where they hold nothing, so that one end of a pair may be missing.
+    /// What is too much is left out evenly.
+    fn pair(&mut self, what: u32) {
+        let wakes = |step: &Step| *step == Step::Wake(what);
+        let awaits = |step: &Step| matches!(step, Step::Await { what: it, .. } if *it == what);
+        let steps = || self.threads.iter().flatten();
+        let (woken, awaited) =
+            (steps().filter(|step| wakes(step)).count(), steps().filter(|step| awaits(step)).count());
+        let pairs = woken.min(awaited);
+        let (mut wake, mut wait) = (0, 0);
+        let keeps = |count: &mut usize, all: usize| {
+            *count += 1;
+            *count * pairs / all > (*count - 1) * pairs / all
+        };
         for steps in &mut self.threads {
-            steps.retain(|step| match step {
-                Step::Wake(thread) => {
-                    let left = &mut left[*thread as usize];
-                    let kept = *left > 0;
-                    *left = left.saturating_sub(1);
-                    kept
+            steps.retain_mut(|step| {
+                if wakes(step) {
+                    return keeps(&mut wake, woken);
                 }
-                _ => true,
-            });
-        }
-        for (index, steps) in self.threads.iter_mut().enumerate() {
-            let mut kept = pairs[index];
-            steps.retain(|step| {
-                if *step != Step::Await {
-                    return true;
+                if let Step::Await { what: it, took } = *step
+                    && it == what
+                    && !keeps(&mut wait, awaited)
+                {
+                    *step = Step::Block(took);
                 }
-                let keep = kept > 0;
-                kept = kept.saturating_sub(1);
-                keep
+                true
             });
         }
     }
+}
+
+/// What sort of thread each is, by its id: those that do the same at the same places have the same role, and the
+/// roles with most threads come first. The thread that the process began with has one of its own.
+pub(super) fn roles(process: &Process) -> HashMap<u32, usize> {
+    let mut does: HashMap<u32, BTreeSet<(u8, u64)>> = HashMap::new();
+    for thread in process.stretches.iter().flat_map(|stretch| &stretch.threads) {
+        let does = does.entry(thread.tid).or_default();
+        does.extend(thread.events.iter().filter_map(|&(_, what, _, more)| {
+            let what = if what == recording::WAITS || what == recording::ACQUIRED_AFTER {
+                recording::ACQUIRED
+            } else {
+                what
+            };
+            matches!(what, recording::ACQUIRED | recording::BLOCKS | recording::WAKES | recording::WAKES_ALL)
+                .then_some((what, more))
+        }));
+    }
+    let mut threads: Vec<(u32, BTreeSet<(u8, u64)>)> = does.into_iter().collect();
+    // Those that do most first: each of the others is compared to the whole of what its like do.
+    threads.sort_by_key(|(tid, does)| (usize::MAX - does.len(), *tid));
+    let mut groups: Vec<(BTreeSet<(u8, u64)>, Vec<u32>)> = Vec::new();
+    for (tid, does) in threads {
+        let is_first = tid == process.pid;
+        let like = |(all, members): &&mut (BTreeSet<(u8, u64)>, Vec<u32>)| {
+            let shared = does.intersection(all).count();
+            !is_first && members[0] != process.pid && 2 * shared >= does.len().max(1) && !does.is_empty()
+        };
+        match groups.iter_mut().find(like) {
+            Some((_, members)) => members.push(tid),
+            None => groups.push((does, vec![tid])),
+        }
+    }
+    groups.sort_by_key(|(_, members)| (members[0] == process.pid, usize::MAX - members.len()));
+    let roles = groups.iter().enumerate();
+    roles.flat_map(|(role, (_, members))| members.iter().map(move |tid| (*tid, role))).collect()
 }
 
 /// The number of each lock of a process, the two sides of a readers-writer lock being one; and the lock's number in
@@ -147,53 +195,87 @@ fn numbers(process: &Process) -> (Vec<Option<u32>>, Vec<u32>) {
     (numbers, locks)
 }
 
-/// Who ended which wait for a condition variable: by thread and event.
+/// Who ended which wait for a condition variable, by thread and event; and where all wait for each other.
 struct Wakers {
-    /// Threads that an event wakes.
-    wakes: HashMap<(usize, usize), Vec<u32>>,
+    /// The number of what is awaited, by lock of the process.
+    numbers: HashMap<u32, u32>,
+    /// How many threads an event wakes.
+    wakes: HashMap<(usize, usize), usize>,
     /// Waits whose end is known to be one of those, by the event that began them.
-    awaited: HashMap<(usize, usize), ()>,
+    awaited: HashSet<(usize, usize)>,
+    /// The number of each barrier at which a thread met another, by lock.
+    meetings: HashMap<u32, u32>,
+}
+
+/// A wait that was seen whole.
+#[derive(Clone, Copy)]
+struct Wait {
+    since: u64,
+    until: u64,
+    thread: usize,
+    begun: usize,
 }
 
 impl Wakers {
-    fn of(stretch: &Stretch) -> Wakers {
-        // Waits for each condition variable: begin, end, thread, event.
-        let mut waits: HashMap<u32, Vec<(u64, u64, usize, usize)>> = HashMap::new();
+    fn of(process: &Process, stretch: &Stretch) -> Wakers {
+        let mut waits: HashMap<u32, Vec<Wait>> = HashMap::new();
         let mut signals: Vec<(u64, u32, bool, usize, usize)> = Vec::new();
-        for (index, Thread { events, .. }) in stretch.threads.iter().enumerate() {
+        for (thread, Thread { events, .. }) in stretch.threads.iter().enumerate() {
             let mut begun: Option<(u64, u32, usize)> = None;
             for (at, &(time, what, lock, _)) in events.iter().enumerate() {
                 match what {
                     recording::BLOCKS => begun = Some((time, lock, at)),
                     recording::UNBLOCKED => {
                         if let Some((since, lock, begun)) = begun.take() {
-                            waits.entry(lock).or_default().push((since, time, index, begun));
+                            let wait = Wait { since, until: time, thread, begun };
+                            waits.entry(lock).or_default().push(wait);
                         }
                     }
                     recording::TIMED_OUT => begun = None,
                     recording::WAKES | recording::WAKES_ALL => {
-                        signals.push((time, lock, what == recording::WAKES_ALL, index, at));
+                        signals.push((time, lock, what == recording::WAKES_ALL, thread, at));
                     }
                     _ => {}
                 }
             }
         }
+        let mut wakers = Wakers {
+            numbers: HashMap::new(),
+            wakes: HashMap::new(),
+            awaited: HashSet::new(),
+            meetings: HashMap::new(),
+        };
+        for (&lock, waits) in &waits {
+            let threads: HashSet<usize> = waits.iter().map(|wait| wait.thread).collect();
+            if process.locks[lock as usize].of_kind() == LockKind::Barrier && threads.len() > 1 {
+                let number = wakers.meetings.len() as u32;
+                wakers.meetings.insert(lock, number);
+            }
+        }
+        for waits in waits.values_mut() {
+            waits.sort_unstable_by_key(|wait| wait.until);
+        }
         signals.sort_unstable();
-        let mut wakers = Wakers { wakes: HashMap::new(), awaited: HashMap::new() };
         for (time, lock, all, thread, at) in signals {
             let Some(waits) = waits.get_mut(&lock) else { continue };
-            let mut there: Vec<usize> =
-                (0..waits.len()).filter(|&wait| waits[wait].0 <= time && time <= waits[wait].1).collect();
+            let before = waits.len();
             // The first to go on is the one that was woken.
-            there.sort_unstable_by_key(|&wait| waits[wait].1);
-            if !all {
-                there.truncate(1);
-            }
-            there.sort_unstable();
-            for wait in there.into_iter().rev() {
-                let (_, _, woken, begun) = waits.swap_remove(wait);
-                wakers.wakes.entry((thread, at)).or_default().push(woken as u32);
-                wakers.awaited.insert((woken, begun), ());
+            let mut left = if all { usize::MAX } else { 1 };
+            waits.retain(|wait| {
+                let woken = left > 0 && wait.since <= time && time <= wait.until;
+                if woken {
+                    left -= 1;
+                    wakers.awaited.insert((wait.thread, wait.begun));
+                }
+                // No later signal ends what is over.
+                !woken && wait.until >= time
+            });
+            let woken = if all { usize::MAX - left } else { 1 - left };
+            debug_assert!(woken <= before);
+            if woken > 0 {
+                let number = wakers.numbers.len() as u32;
+                wakers.numbers.entry(lock).or_insert(number);
+                wakers.wakes.insert((thread, at), woken);
             }
         }
         wakers
@@ -208,6 +290,8 @@ struct Reading<'a> {
     index: usize,
     wakers: &'a Wakers,
     steps: Vec<Step>,
+    /// Where each acquisition among them was made.
+    places: Vec<u32>,
     /// The last event's time, once there was one.
     last: Option<u64>,
     /// When the part that is kept began.
@@ -220,23 +304,41 @@ struct Reading<'a> {
     assumed_ns: u64,
     sums: Vec<Rates>,
     blocked_ns: u64,
-    /// Where everything was last released: steps, time, and sums.
-    whole: Option<(usize, u64, Vec<Rates>, u64)>,
+    /// CPU time that it had, and time in which it was ready and had none.
+    worked_ns: u64,
+    without_ns: u64,
+    /// Where everything was last released: steps, places, time, and what was blocked until then.
+    whole: Option<(usize, usize, u64, u64)>,
 }
 
 /// What the thread does between events.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Doing {
     Works,
-    WaitsForLock(u64),
-    Blocked { since: u64, awaits: bool },
+    WaitsForLock(u64, Option<u32>),
+    Blocked { since: u64, how: Blocked },
 }
 
+/// What ends it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Blocked {
+    /// Time.
+    Takes,
+    /// A thread that wakes one of those who await this.
+    Awaits(u32),
+    /// That all are there.
+    Meets(u32),
+}
+
+#[derive(Default)]
 struct Life {
     steps: Vec<Step>,
+    places: Vec<u32>,
     span: Picoseconds,
     sums: Vec<Rates>,
     blocked: Picoseconds,
+    worked_ns: u64,
+    without_ns: u64,
 }
 
 impl<'a> Reading<'a> {
@@ -255,6 +357,7 @@ impl<'a> Reading<'a> {
             index,
             wakers,
             steps: Vec::new(),
+            places: Vec::new(),
             last: None,
             began: None,
             held: Vec::new(),
@@ -263,6 +366,8 @@ impl<'a> Reading<'a> {
             assumed_ns: 0,
             sums: vec![Rates::default(); count],
             blocked_ns: 0,
+            worked_ns: 0,
+            without_ns: 0,
             whole: None,
         }
     }
@@ -277,12 +382,13 @@ impl<'a> Reading<'a> {
         match (what, number) {
             (recording::ACQUIRED | recording::ACQUIRED_AFTER, number) => {
                 self.ends_block(time);
-                if let Doing::WaitsForLock(since) = self.doing
-                    && let Some(number) = number
-                {
-                    let sum = &mut self.sums[number as usize];
-                    sum.waits += 1.0;
-                    sum.waited += time.saturating_sub(since) as f64 / 1e9;
+                match self.doing {
+                    Doing::WaitsForLock(since, _) => self.waited(number, time.saturating_sub(since)),
+                    // It waited before the stretch began.
+                    _ if what == recording::ACQUIRED_AFTER && self.last.is_none() => {
+                        self.waited(number, time)
+                    }
+                    _ => {}
                 }
                 self.doing = Doing::Works;
                 if let Some(number) = number {
@@ -293,13 +399,19 @@ impl<'a> Reading<'a> {
                         LockKind::RwReaders | LockKind::SharedRwReaders
                     );
                     self.steps.push(if reads { Step::Read(number) } else { Step::Lock(number) });
+                    self.places.push(more as u32);
                 }
             }
             (recording::WAITS, _) => {
                 self.ends_block(time);
-                self.doing = Doing::WaitsForLock(time);
+                self.doing = Doing::WaitsForLock(time, number);
             }
-            (recording::GAVE_UP, _) => self.doing = Doing::Works,
+            (recording::GAVE_UP, _) => {
+                if let Doing::WaitsForLock(since, number) = self.doing {
+                    self.waited(number, time.saturating_sub(since));
+                }
+                self.doing = Doing::Works;
+            }
             (recording::RELEASED, Some(number)) => {
                 if let Some(held) = self.held.iter().rposition(|(of, _)| *of == number) {
                     let (_, since) = self.held.remove(held);
@@ -308,8 +420,14 @@ impl<'a> Reading<'a> {
                 }
             }
             (recording::BLOCKS, _) => {
-                let awaits = self.wakers.awaited.contains_key(&(self.index, at));
-                self.doing = Doing::Blocked { since: time, awaits };
+                let wakers = self.wakers;
+                let awaits = wakers.numbers.get(&lock).filter(|_| wakers.awaited.contains(&(self.index, at)));
+                let how = match (awaits, wakers.meetings.get(&lock)) {
+                    (Some(what), _) => Blocked::Awaits(*what),
+                    (None, Some(place)) => Blocked::Meets(*place),
+                    (None, None) => Blocked::Takes,
+                };
+                self.doing = Doing::Blocked { since: time, how };
             }
             (recording::UNBLOCKED | recording::TIMED_OUT, _) => {
                 self.ends_block(time);
@@ -318,8 +436,10 @@ impl<'a> Reading<'a> {
                 }
             }
             (recording::WAKES | recording::WAKES_ALL, _) => {
-                let woken = self.wakers.wakes.get(&(self.index, at));
-                self.steps.extend(woken.into_iter().flatten().map(|thread| Step::Wake(*thread)));
+                let woken = self.wakers.wakes.get(&(self.index, at)).copied().unwrap_or(0);
+                if let Some(what) = self.wakers.numbers.get(&lock) {
+                    self.steps.extend(std::iter::repeat_n(Step::Wake(*what), woken));
+                }
             }
             _ => {}
         }
@@ -329,10 +449,18 @@ impl<'a> Reading<'a> {
                 // What it did before cannot be repeated: it may have held something.
                 self.began = Some(time);
                 self.steps.clear();
+                self.places.clear();
                 self.blocked_ns = 0;
-                self.sums.iter_mut().for_each(|sum| *sum = Rates::default());
             }
-            self.whole = Some((self.steps.len(), time, self.sums.clone(), self.blocked_ns));
+            self.whole = Some((self.steps.len(), self.places.len(), time, self.blocked_ns));
+        }
+    }
+
+    fn waited(&mut self, number: Option<u32>, ns: u64) {
+        if let Some(number) = number {
+            let sum = &mut self.sums[number as usize];
+            sum.waits += 1.0;
+            sum.waited += ns as f64 / 1e9;
         }
     }
 
@@ -348,6 +476,7 @@ impl<'a> Reading<'a> {
         };
         let gap = time.saturating_sub(last);
         self.assumed_ns += gap;
+        self.worked_ns += gap;
         self.works(gap.saturating_sub(overhead));
     }
 
@@ -370,11 +499,16 @@ impl<'a> Reading<'a> {
         let gap = time.saturating_sub(last);
         let had = cpu_ns.saturating_sub(cpu_before).saturating_sub(assumed);
         if had + FUZZY_NS >= gap {
+            self.worked_ns += gap;
             self.works(gap);
         } else {
-            self.works(had.min(gap));
+            self.worked_ns += had;
+            self.works(had);
+            if switches == switches_before {
+                self.without_ns += gap - had;
+            }
             if switches != switches_before {
-                let blocked = gap.saturating_sub(had);
+                let blocked = gap - had;
                 self.steps.push(Step::Block(blocked * NANOSECOND));
                 self.blocked_ns += blocked;
             }
@@ -384,28 +518,52 @@ impl<'a> Reading<'a> {
 
     /// The thread goes on, if it was blocked.
     fn ends_block(&mut self, time: u64) {
-        let Doing::Blocked { since, awaits } = self.doing else { return };
-        if awaits {
-            self.steps.push(Step::Await);
-        } else {
-            let blocked = time.saturating_sub(since);
-            self.steps.push(Step::Block(blocked * NANOSECOND));
-            self.blocked_ns += blocked;
-        }
+        let Doing::Blocked { since, how } = self.doing else { return };
+        let blocked = time.saturating_sub(since);
+        let took = blocked * NANOSECOND;
+        self.steps.push(match how {
+            Blocked::Awaits(what) => Step::Await { what, took },
+            Blocked::Meets(place) => Step::Meet(place),
+            Blocked::Takes => {
+                self.blocked_ns += blocked;
+                Step::Block(took)
+            }
+        });
         self.doing = Doing::Works;
     }
 
-    /// The part that can be repeated: it begins and ends where nothing is held.
-    fn finish(mut self) -> Life {
-        let none = Life { steps: Vec::new(), span: 0, sums: Vec::new(), blocked: 0 };
-        let (Some(began), Some((steps, ended, sums, blocked_ns))) = (self.began, self.whole) else {
+    /// The part that can be repeated: it begins and ends where nothing is held. What the thread waited for at the
+    /// stretch's end, it waited for until then, at least; what it waited for with a lock in its hands is cut off.
+    fn finish(mut self, length_ns: u64) -> Life {
+        if let Doing::WaitsForLock(since, number) = self.doing {
+            self.waited(number, length_ns.saturating_sub(since));
+        }
+        let sums = std::mem::take(&mut self.sums);
+        let (worked_ns, without_ns) = (self.worked_ns, self.without_ns);
+        let none = Life { sums, worked_ns, without_ns, ..Life::default() };
+        let (Some(began), Some((steps, places, ended, mut blocked_ns))) = (self.began, self.whole) else {
             return none;
         };
         self.steps.truncate(steps);
-        let span = ended.saturating_sub(began) * NANOSECOND;
+        self.places.truncate(places);
+        let mut span = ended.saturating_sub(began);
+        if let Doing::Blocked { since, .. } = self.doing
+            && self.held.is_empty()
+        {
+            let blocked = length_ns.saturating_sub(since);
+            self.steps.push(Step::Block(blocked * NANOSECOND));
+            span += blocked;
+            blocked_ns += blocked;
+        }
         if self.steps.is_empty() || span == 0 {
             return none;
         }
-        Life { steps: self.steps, span, sums, blocked: blocked_ns * NANOSECOND }
+        Life {
+            steps: self.steps,
+            places: self.places,
+            span: span * NANOSECOND,
+            blocked: blocked_ns * NANOSECOND,
+            ..none
+        }
     }
 }

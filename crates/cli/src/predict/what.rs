@@ -7,7 +7,7 @@ use poundlock_sim::workload::replay::{Kind, Part, Step};
 use super::steps::Lives;
 
 /// What becomes of a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// Nobody waits for it.
     Gone,
@@ -15,8 +15,10 @@ pub(super) enum Change {
     Half,
     /// There are several; each acquisition takes one of them.
     Split(u32),
-    /// Its readers, as far as it has any, share it; all acquisitions read if there are none.
-    ReadersWriter,
+    /// Those who acquire it at these places share it: `FILE:LINE`, as the page shows them. Everywhere, if there is none.
+    ReadersWriter(Vec<String>),
+    /// It is another lock.
+    Is(&'static str),
 }
 
 impl fmt::Display for Change {
@@ -25,22 +27,28 @@ impl fmt::Display for Change {
             Change::Gone => f.write_str("gone"),
             Change::Half => f.write_str("half as long inside"),
             Change::Split(parts) => write!(f, "split in {parts}"),
-            Change::ReadersWriter => f.write_str("readers-writer, if all only read"),
+            Change::ReadersWriter(lines) if lines.is_empty() => {
+                f.write_str("readers-writer, if all only read")
+            }
+            Change::ReadersWriter(lines) => write!(f, "readers-writer, read at {}", lines.join(", ")),
+            Change::Is(name) => write!(f, "is {name}"),
         }
     }
 }
 
 impl Change {
-    /// As it is typed: `gone`, `half`, `split N`, `rw`.
+    /// As it is typed: `gone`, `half`, `split N`, `rw`, `rw LINE,..`, `is LOCK`.
     pub(super) fn parse(text: &str) -> Option<Change> {
         let mut words = text.split_whitespace();
         let change = match (words.next()?, words.next()) {
             ("gone", None) => Change::Gone,
             ("half", None) => Change::Half,
-            ("rw", None) => Change::ReadersWriter,
+            ("rw", None) => Change::ReadersWriter(Vec::new()),
+            ("rw", Some(lines)) => Change::ReadersWriter(lines.split(',').map(str::to_owned).collect()),
             ("split", Some(parts)) => {
                 Change::Split(parts.parse().ok().filter(|parts| (2..=1024).contains(parts))?)
             }
+            ("is", Some(name)) => Change::Is(crate::sim::lock(name).ok()?),
             _ => return None,
         };
         words.next().is_none().then_some(change)
@@ -52,55 +60,79 @@ impl Change {
 pub(super) struct World<'a> {
     pub(super) threads: Vec<Vec<Step>>,
     pub(super) locks: Vec<Part<'a>>,
+    /// Of each thread: where it acquires what it acquires, and its role.
+    places: Vec<Vec<u32>>,
+    roles: Vec<usize>,
 }
 
 impl<'a> World<'a> {
     /// The program as it was, with these locks for mutexes, spinlocks and readers-writer locks.
     pub(super) fn new(lives: &Lives, kind: impl Fn(u32) -> Kind<'a>) -> World<'a> {
         let locks = lives.locks.iter().map(|&lock| Part { kind: kind(lock), number: 1 }).collect();
-        World { threads: lives.threads.clone(), locks }
+        let Lives { threads, places, roles, .. } = lives.clone();
+        World { threads, locks, places, roles }
     }
 
-    /// The same with a change to these locks.
-    pub(super) fn change(&mut self, locks: &[u32], change: Change) {
+    /// The same with a change to these locks; whether a place is one of the lines that were named is for `is_at` to say.
+    pub(super) fn change(&mut self, locks: &[u32], change: &Change, is_at: impl Fn(u32, &[String]) -> bool) {
         for &lock in locks {
             let part = &mut self.locks[lock as usize];
             match change {
                 Change::Gone => part.kind = Kind::Gone,
-                Change::Split(parts) => part.number = parts,
-                Change::ReadersWriter => part.kind = Kind::Shared("phase-fair"),
+                Change::Split(parts) => part.number = *parts,
+                Change::ReadersWriter(_) => part.kind = Kind::Shared("phase-fair"),
+                Change::Is(name) => part.kind = Kind::Exclusive(name),
                 Change::Half => {}
             }
         }
         match change {
             Change::Half => self.threads.iter_mut().for_each(|steps| halve(steps, locks)),
-            Change::ReadersWriter => {
-                let reads = |step: &Step| matches!(step, Step::Read(lock) if locks.contains(lock));
-                if !self.threads.iter().flatten().any(reads) {
-                    for step in self.threads.iter_mut().flatten() {
-                        if let Step::Lock(lock) = *step
-                            && locks.contains(&lock)
-                        {
+            Change::ReadersWriter(lines) => {
+                for (steps, places) in self.threads.iter_mut().zip(&self.places) {
+                    let mut places = places.iter();
+                    for step in steps {
+                        let (Step::Lock(lock) | Step::Read(lock)) = *step else { continue };
+                        let place = places.next().copied().unwrap_or(0);
+                        if locks.contains(&lock) && (lines.is_empty() || is_at(place, lines)) {
                             *step = Step::Read(lock);
                         }
                     }
                 }
             }
-            Change::Gone | Change::Split(_) => {}
+            Change::Gone | Change::Split(_) | Change::Is(_) => {}
         }
     }
 
-    /// `times` programs in one: each thread several times, which wake their likes.
-    pub(super) fn multiply(&mut self, times: u32) {
-        let threads = self.threads.clone();
-        let count = threads.len() as u32;
-        for copy in 1..times {
-            let beyond = |step: &Step| match *step {
-                Step::Wake(thread) => Step::Wake(thread + copy * count),
-                step => step,
-            };
-            self.threads.extend(threads.iter().map(|steps| steps.iter().map(beyond).collect()));
+    /// So many threads with the first role: the last ones are left out, or all are there several times in turn.
+    pub(super) fn resize(&mut self, wanted: usize) {
+        let members: Vec<usize> = (0..self.threads.len()).filter(|&thread| self.roles[thread] == 0).collect();
+        if members.is_empty() {
+            return;
         }
+        for extra in members.len()..wanted {
+            let like = members[extra % members.len()];
+            self.threads.push(self.threads[like].clone());
+            self.places.push(self.places[like].clone());
+            self.roles.push(0);
+        }
+        for &thread in members.iter().skip(wanted) {
+            self.threads[thread].clear();
+        }
+    }
+
+    /// The steps without anybody who wakes another: all that was waited for takes the time that it took.
+    pub(super) fn unpaired(&self) -> Vec<Vec<Step>> {
+        let step = |step: &Step| match *step {
+            Step::Await { took, .. } => Some(Step::Block(took)),
+            Step::Wake(_) => None,
+            step => Some(step),
+        };
+        self.threads.iter().map(|steps| steps.iter().filter_map(step).collect()).collect()
+    }
+
+    /// How many threads have the first role.
+    pub(super) fn members(lives: &Lives) -> usize {
+        lives.roles.iter().filter(|role| **role == 0).count()
     }
 }
 

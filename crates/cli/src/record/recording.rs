@@ -33,6 +33,8 @@ pub(crate) struct Recording {
     /// The CPU's model, and how many there were.
     pub(crate) cpu: String,
     pub(crate) cpus: usize,
+    /// What the simulator wants to know of that machine, as `poundlock sim measure` says it.
+    pub(crate) machine: String,
     pub(crate) overhead: Overhead,
     pub(crate) processes: Vec<Process>,
 }
@@ -191,7 +193,7 @@ impl Process {
         if recorded.stretches.iter().all(|stretch| stretch.threads.is_empty()) {
             return Ok(None);
         }
-        let mut tables = Tables::new(&snapshot, &recorded.stretches);
+        let tables = Tables::new(&snapshot, &recorded.stretches);
         let stretches = recorded.stretches.iter().map(|stretch| Stretch {
             began_ns: stretch.began_ns.saturating_sub(snapshot.start_ns),
             length_ns: stretch.until_ns.saturating_sub(stretch.began_ns),

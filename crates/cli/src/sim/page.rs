@@ -15,20 +15,20 @@ const STYLE: &str = include_str!("page.css");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 /// A chart and its table.
-pub(super) struct Section {
+pub(crate) struct Section {
     /// Its heading.
-    pub(super) name: String,
-    pub(super) about: String,
-    pub(super) legend: Vec<(Look, String)>,
+    pub(crate) name: String,
+    pub(crate) about: String,
+    pub(crate) legend: Vec<(Look, String)>,
     /// SVG.
-    pub(super) chart: String,
-    pub(super) sheet: Sheet,
+    pub(crate) chart: String,
+    pub(crate) sheet: Sheet,
     /// What there is to say below.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
-/// The page.
-pub(super) fn html(title: &str, lead: &str, sections: &[Section]) -> Result<String, Failure> {
+/// The page, made by this sub-command.
+pub(crate) fn html(maker: &str, title: &str, lead: &str, sections: &[Section]) -> Result<String, Failure> {
     let mut swatches = Vec::new();
     for (look, name) in sections.iter().flat_map(|section| &section.legend) {
         swatches.push((look.swatch()?, name));
@@ -69,7 +69,7 @@ pub(super) fn html(title: &str, lead: &str, sections: &[Section]) -> Result<Stri
                 }
             }
         }
-        footer { p { "Made by " code { "poundlock sim" } " " (env!("CARGO_PKG_VERSION")) "." } }
+        footer { p { "Made by " code { "poundlock " (maker) } " " (env!("CARGO_PKG_VERSION")) "." } }
     };
     Ok(document(title, POLICY, &[STYLE, &dark], &body))
 }

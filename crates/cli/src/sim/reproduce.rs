@@ -245,6 +245,7 @@ fn page(documents: &[Document]) -> Result<String, Failure> {
     };
     let sections = documents.iter().map(section).collect::<Result<Vec<_>, _>>()?;
     html(
+        "sim",
         "Published figures of locks, and ours beside them",
         "The sources measured on real machines; our figures are of our locks on simulated ones. In each \
             chart, the \

@@ -259,5 +259,5 @@ fn page(
         sheet,
         notes: Vec::new(),
     };
-    html("Locks on a simulated machine", "The same command draws the same page each time.", &[section])
+    html("sim", "Locks on a simulated machine", "The same command draws the same page each time.", &[section])
 }

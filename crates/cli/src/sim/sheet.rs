@@ -4,16 +4,16 @@ use comfy_table::{CellAlignment, Table, presets};
 use maud::{Markup, html};
 
 /// Ready-made cells.
-pub(super) struct Sheet {
-    pub(super) header: Vec<String>,
-    pub(super) rows: Vec<Vec<String>>,
+pub(crate) struct Sheet {
+    pub(crate) header: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
     /// The columns that hold words. All others hold figures.
-    pub(super) words: &'static [usize],
+    pub(crate) words: &'static [usize],
 }
 
 impl Sheet {
     /// For a terminal.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_header(&self.header).add_rows(&self.rows);
         for (index, column) in table.column_iter_mut().enumerate() {
@@ -25,7 +25,7 @@ impl Sheet {
     }
 
     /// For a browser.
-    pub(super) fn html(&self) -> Markup {
+    pub(crate) fn html(&self) -> Markup {
         html! {
             div.scroll {
                 table {

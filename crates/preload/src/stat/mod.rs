@@ -102,9 +102,7 @@ pub(crate) fn init(lock_name: &str, rwlock_name: &str) -> bool {
 
 /// In how many chunks the process's life is to be written down, by `poundlock record`.
 fn traced() -> u32 {
-    environment::variable(c"POUNDLOCK_TRACE")
-        .and_then(|value| value.to_str().ok()?.parse().ok())
-        .unwrap_or(0)
+    environment::variable(c"POUNDLOCK_TRACE").and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0)
 }
 
 /// The directory for statistics: that of `poundlock stat`, or else the one that somebody named, which is made

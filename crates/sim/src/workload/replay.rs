@@ -2,8 +2,8 @@
 //! machine.
 //!
 //! Each thread goes through its steps again and again until the clock stops, so that a short stretch gives a
-//! steady rate. Which thread woke which one is part of the steps; who waits for whom at a lock is not: that is
-//! what the replay finds out.
+//! steady rate. Who wakes threads that wait for what is part of the steps; who waits for whom at a lock is not: that
+//! is what the replay finds out.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -31,10 +31,17 @@ pub enum Step {
     Read(u32),
     /// Releases it, however it was acquired.
     Unlock(u32),
-    /// Wakes the thread of this number, from its [`Step::Await`].
+    /// Lets one thread go on that awaits what has this number, now or later.
     Wake(u32),
-    /// Waits until another thread has waked it, once for each time.
-    Await,
+    /// Waits until a thread lets it go on: once for each [`Step::Wake`].
+    Await {
+        /// What it awaits.
+        what: u32,
+        /// How long that took when it was recorded. For those who would do without the waker.
+        took: Picoseconds,
+    },
+    /// Waits until all threads with such a step have come to it.
+    Meet(u32),
 }
 
 /// A lock in the replay.
@@ -64,6 +71,8 @@ pub struct Replay<'a> {
     pub threads: &'a [Vec<Step>],
     /// The locks, by number.
     pub locks: &'a [Part<'a>],
+    /// How many threads have been let go on before the first step, for each thing that is awaited.
+    pub before: u32,
     /// Before anything is counted.
     pub warm_up: Picoseconds,
     /// How long it is counted for.
@@ -136,11 +145,36 @@ impl Made {
     }
 }
 
+/// Where threads wait for each other.
+struct Meeting {
+    /// How often all have come.
+    round: Alone<U32>,
+    come: Cell<u32>,
+    all: u32,
+}
+
+impl Meeting {
+    fn meet(&self) {
+        let round = self.round.0.load(Relaxed);
+        self.come.set(self.come.get() + 1);
+        if self.come.get() == self.all {
+            self.come.set(0);
+            self.round.0.store(round.wrapping_add(1), Relaxed);
+            Sim::wake(&self.round.0, u32::MAX);
+            return;
+        }
+        while self.round.0.load(Relaxed) == round {
+            Sim::wait(&self.round.0, round, Until::Woken);
+        }
+    }
+}
+
 struct Shared {
     steps: Vec<Vec<Step>>,
     locks: Vec<Vec<Made>>,
-    /// How often each thread has been woken and has not awaited it yet.
+    /// How many may go on, for each thing that is awaited.
     wakes: Vec<Alone<U32>>,
+    meetings: Vec<Meeting>,
     done: Vec<Cell<u64>>,
     waits: Vec<Cell<Waits>>,
     warm_up: Picoseconds,
@@ -172,19 +206,24 @@ impl Shared {
                             self.locks[lock as usize][part].release(reads);
                         }
                     }
-                    Step::Wake(thread) => {
-                        let word = &self.wakes[thread as usize].0;
+                    Step::Wake(what) => {
+                        let word = &self.wakes[what as usize].0;
                         word.fetch_add(1, Relaxed);
                         Sim::wake(word, 1);
                     }
-                    Step::Await => {
-                        let word = &self.wakes[index].0;
-                        while word.load(Relaxed) == 0 {
-                            Sim::wait(word, 0, Until::Woken);
+                    Step::Await { what, .. } => {
+                        let word = &self.wakes[what as usize].0;
+                        loop {
+                            match word.load(Relaxed) {
+                                0 => _ = Sim::wait(word, 0, Until::Woken),
+                                many if word.compare_exchange(many, many - 1, Relaxed, Relaxed).is_ok() => {
+                                    break;
+                                }
+                                _ => {}
+                            }
                         }
-                        // One less.
-                        word.fetch_add(u32::MAX, Relaxed);
                     }
+                    Step::Meet(where_) => self.meetings[where_ as usize].meet(),
                 }
                 if now() >= self.warm_up {
                     self.done[index].set(self.done[index].get() + 1);
@@ -229,10 +268,25 @@ impl Replay<'_> {
             };
             (0..part.number.max(1)).map(|_| one()).collect()
         };
+        let steps = || self.threads.iter().flatten();
+        let awaited = steps().filter_map(|step| match *step {
+            Step::Wake(what) | Step::Await { what, .. } => Some(what + 1),
+            _ => None,
+        });
+        let awaited = awaited.max().unwrap_or(0);
+        let places =
+            steps().filter_map(|step| if let Step::Meet(place) = *step { Some(place + 1) } else { None });
+        let meetings = (0..places.max().unwrap_or(0)).map(|place| Meeting {
+            round: Alone::default(),
+            come: Cell::new(0),
+            all: self.threads.iter().filter(|steps| steps.contains(&Step::Meet(place))).count() as u32,
+        });
+        let meetings = meetings.collect();
         let shared = Rc::new(Shared {
             steps: self.threads.to_vec(),
             locks: self.locks.iter().map(make).collect(),
-            wakes: self.threads.iter().map(|_| Alone::default()).collect(),
+            wakes: (0..awaited).map(|_| Alone(U32::new(self.before))).collect(),
+            meetings,
             done: self.threads.iter().map(|_| Cell::new(0)).collect(),
             waits: self.locks.iter().map(|_| Cell::default()).collect(),
             warm_up: self.warm_up,

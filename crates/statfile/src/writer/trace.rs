@@ -15,7 +15,7 @@ const LENGTH_NS: u64 = 10_000_000;
 /// From the begin of one to that of the next, in lengths.
 const EVERY: u64 = 10;
 /// After so many, they are twice as long, and come half as often.
-const ALIKE: u32 = 32;
+const ALIKE: u32 = 8;
 /// A part of the room for each.
 const SHARE: u32 = 64;
 /// A thread that has done nothing with locks for so long may have been without a CPU.
