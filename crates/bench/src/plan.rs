@@ -98,7 +98,7 @@ enum How {
 type Measure = Box<dyn Fn(&Context) -> Result<Sample>>;
 
 /// Who could not take part, and why.
-pub(crate) type Absent = Vec<(&'static str, String)>;
+pub type Absent = Vec<(&'static str, String)>;
 
 /// A row to be.
 pub(crate) struct Cell {

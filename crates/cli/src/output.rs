@@ -39,7 +39,7 @@ pub(crate) fn quoted(word: &str) -> String {
 
 /// `1 process`, `2 processes`.
 pub(crate) fn counted(n: u64, what: &str) -> String {
-    let ending = match (n, what.ends_with(['s', 'x'])) {
+    let ending = match (n, what.ends_with(['s', 'x', 'h'])) {
         (1, _) => "",
         (_, true) => "es",
         (_, false) => "s",

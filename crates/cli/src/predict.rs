@@ -2,10 +2,11 @@
 
 mod page;
 mod steps;
+mod validate;
 mod what;
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use poundlock_sim::workload::replay::{Kind, Replay, Replayed, Step};
@@ -52,6 +53,12 @@ pub(crate) struct Args {
     /// What all that is left to chance is made from
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Instead: record programs, predict, and measure what comes out, on this machine: some ten minutes
+    #[arg(long, conflicts_with_all = ["recording", "what_if", "machine", "cpus", "threads", "lock", "html"])]
+    validate: bool,
+    /// How often each program is measured for that
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "validate", value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
     /// Write the figures to FILE as JSON as well; instead of the text if it is `-`, standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -195,7 +202,7 @@ impl Ready<'_> {
             LockKind::RwReaders
             | LockKind::RwWriters
             | LockKind::SharedRwReaders
-            | LockKind::SharedRwWriters => Kind::Shared("reader-preferring"),
+            | LockKind::SharedRwWriters => Kind::Shared("rw-reader-preferring"),
             LockKind::Spinlock if mutex == "glibc" => Kind::Exclusive("test-and-set"),
             _ => Kind::Exclusive(mutex),
         }
@@ -256,11 +263,14 @@ impl Ready<'_> {
 }
 
 fn predict(args: &Args) -> Result<(), Failure> {
+    if args.validate {
+        return validate::validate(args);
+    }
     let (json, html) = Output::open_both(args.json.as_deref(), ("--html", args.html.as_deref()))?;
     let recording = Recording::open(&args.recording)?;
     let changes = args.what_if.iter().map(|text| question(text)).collect::<Result<Vec<_>, _>>()?;
     let others = other_locks(args)?;
-    let ready = ready(args, &recording)?;
+    let ready = ready(args, &args.recording, &recording)?;
     let report = answer(args, &recording, &ready, &changes, &others)?;
     print_beside(&page::text(&report), &[&json, &html])?;
     write_json(&report, json)?;
@@ -271,8 +281,8 @@ fn predict(args: &Args) -> Result<(), Failure> {
 }
 
 /// What to replay: the process with most events, and stretches spread over its life.
-fn ready<'a>(args: &Args, recording: &'a Recording) -> Result<Ready<'a>, Failure> {
-    let wrong = |why: &str| Failure::new(status::USAGE, format_args!("{}: {why}", args.recording.display()));
+fn ready<'a>(args: &Args, file: &Path, recording: &'a Recording) -> Result<Ready<'a>, Failure> {
+    let wrong = |why: &str| Failure::new(status::USAGE, format_args!("{}: {why}", file.display()));
     let events = |process: &&Process| {
         let threads = process.stretches.iter().flat_map(|stretch| &stretch.threads);
         threads.map(|thread| thread.events.len()).sum::<usize>()
@@ -294,12 +304,10 @@ fn ready<'a>(args: &Args, recording: &'a Recording) -> Result<Ready<'a>, Failure
         lives = (0..wanted).map(|at| lives[(at as f64 * step + step / 2.0) as usize].clone()).collect();
     }
     let machine = match args.machine.as_str() {
-        "recorded" => Machine::parse(&recording.machine)
+        "recorded" => described(&recording.machine)
             .map_err(|error| wrong(&format!("the machine that it was recorded on: {error}")))?,
-        name => sim::machine(name)?,
+        name => alone_on_cores(sim::machine(name)?),
     };
-    // What others on the same core cost is in what was recorded.
-    let machine = if machine.has_siblings() { machine.flat(machine.cpus() as u32) } else { machine };
     Ok(Ready { process, lives, machine, times: args.times as usize, seed: args.seed })
 }
 
@@ -328,21 +336,16 @@ fn other_locks(args: &Args) -> Result<Vec<&'static str>, Failure> {
     args.lock.iter().map(|name| sim::lock(name)).collect()
 }
 
-fn answer(
-    args: &Args,
-    recording: &Recording,
-    ready: &Ready<'_>,
-    changes: &[(String, Change)],
-    others: &[&'static str],
-) -> Result<Report, Failure> {
+/// The mutex that all is compared to: what it was recorded on.
+fn own_mutex(recording: &Recording) -> &str {
     let mutex = recording.lock.as_str();
-    let mutex = if poundlock_sim::locks::names().any(|known| known == mutex) { mutex } else { "glibc" };
-    // What it was recorded on; another machine is another question.
-    let recorded = Machine::parse(&recording.machine).ok();
-    let recorded = recorded
-        .map(|machine| if machine.has_siblings() { machine.flat(machine.cpus() as u32) } else { machine });
-    let recorded = recorded.as_ref().unwrap_or(&ready.machine);
-    let as_it_was = ready.runs(mutex, recorded, |_, _| {})?;
+    if poundlock_sim::locks::names().any(|known| known == mutex) { mutex } else { "glibc" }
+}
+
+/// What is known before anything is asked: the recording, and how far its replay is to be trusted. With the replay.
+fn test(recording: &Recording, ready: &Ready<'_>) -> Result<(Report, Vec<Run>), Failure> {
+    let recorded = described(&recording.machine).unwrap_or_else(|_| ready.machine.clone());
+    let as_it_was = ready.runs(own_mutex(recording), &recorded, |_, _| {})?;
     let locks = rows(ready, &as_it_was);
     let rates = as_it_was.iter().enumerate().map(|(at, (rate, _))| {
         let lives = &ready.lives[at / ready.times];
@@ -353,7 +356,7 @@ fn answer(
     let threads = (threads / ready.lives.len() as f64).max(1.0);
     let waits = locks.iter().map(|row| (row.waiting - row.waiting_simulated).abs() / threads);
     let off = waits.fold((rate.median - 1.0).abs(), f64::max);
-    let mut report = Report {
+    let report = Report {
         command: recording.command.clone(),
         recorded_on: format!("{}, {}", recording.cpu, counted(recording.cpus as u64, "CPU")),
         recorded_lock: recording.lock.clone(),
@@ -369,6 +372,27 @@ fn answer(
         advice: String::new(),
         left_out: left_out(recording, ready),
     };
+    Ok((report, as_it_was))
+}
+
+/// A machine by its description. What others on the same core cost is in what was recorded.
+fn described(text: &str) -> Result<Machine, poundlock_sim::Error> {
+    Machine::parse(text).map(alone_on_cores)
+}
+
+fn alone_on_cores(machine: Machine) -> Machine {
+    if machine.has_siblings() { machine.flat(machine.cpus() as u32) } else { machine }
+}
+
+fn answer(
+    args: &Args,
+    recording: &Recording,
+    ready: &Ready<'_>,
+    changes: &[(String, Change)],
+    others: &[&'static str],
+) -> Result<Report, Failure> {
+    let mutex = own_mutex(recording);
+    let (mut report, as_it_was) = test(recording, ready)?;
     if report.self_test.is_useless() {
         report.advice = why_useless(&report);
         return Ok(report);

@@ -85,23 +85,23 @@ pub(super) fn write(file: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
     fs::write(file, contents).map_err(Error::system(format!("cannot write {}", file.display())))
 }
 
-fn program(name: &str) -> OsString {
+pub(super) fn program(name: &str) -> OsString {
     installed(name).map_or_else(|| name.into(), PathBuf::into_os_string)
 }
 
 /// A program and its arguments.
-fn line(name: &str, arguments: &[&str]) -> Vec<OsString> {
+pub(super) fn line(name: &str, arguments: &[&str]) -> Vec<OsString> {
     let mut argv = vec![program(name)];
     argv.extend(words(arguments));
     argv
 }
 
 /// A C program, from its source.
-fn compiled(directory: &Path, name: &str, source: &str) -> Result<OsString> {
+pub(super) fn compiled(directory: &Path, name: &str, source: &str, options: &[&str]) -> Result<OsString> {
     let (file, built) = (directory.join(name).with_extension("c"), directory.join(name));
     write(&file, source)?;
     let mut cc = Command::new(program("cc"));
-    cc.args(["-O2", "-g", "-pthread", "-o"]).arg(&built).arg(file);
+    cc.args(["-O2", "-g", "-pthread"]).args(options).arg("-o").arg(&built).arg(file);
     super::to_its_end(cc.stdout(Stdio::null()).stderr(Stdio::piped()), false)?;
     Ok(built.into_os_string())
 }
@@ -109,14 +109,14 @@ fn compiled(directory: &Path, name: &str, source: &str) -> Result<OsString> {
 /// Eight threads that enter the lines of a log into one report and 16 parts of another.
 fn logtally(directory: &Path, share: f64) -> Result<Work> {
     let source = include_str!("../../../../examples/logtally/logtally.c");
-    let mut argv = vec![compiled(directory, "logtally", source)?];
+    let mut argv = vec![compiled(directory, "logtally", source, &[])?];
     argv.extend(words(&["8", &part(400_000, share).to_string()]));
     Ok(Work::Command(argv))
 }
 
 /// Four threads that take some of 100,000 locks at random, with nothing inside.
 fn locks(directory: &Path, share: f64) -> Result<Work> {
-    let mut argv = vec![compiled(directory, "locks", include_str!("locks.c"))?];
+    let mut argv = vec![compiled(directory, "locks", include_str!("locks.c"), &[])?];
     argv.extend(words(&["100000", "4", &part(5_000_000, share).to_string()]));
     Ok(Work::Command(argv))
 }
@@ -177,7 +177,7 @@ fn stress_ng(directory: &Path, share: f64) -> Result<Work> {
 }
 
 fn memcached(_: &Path, share: f64) -> Result<Work> {
-    Ok(Work::Served(Service::memcached(program("memcached"), share)))
+    Ok(Work::Served(Service::memcached(program("memcached"), 4, share)))
 }
 
 fn apache(directory: &Path, share: f64) -> Result<Work> {

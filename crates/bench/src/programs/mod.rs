@@ -5,6 +5,7 @@
 
 mod known;
 mod served;
+mod validated;
 
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
@@ -22,6 +23,7 @@ use crate::plan::{Absent, Labels, Plan, Preset, Row, Rows, Sample};
 use crate::report::{Limit, Table, Target, median, spread};
 use crate::{Usage, clock};
 use known::{Known, Work};
+pub use validated::{Validated, table, validated};
 
 /// No program is to be slower.
 const AS_FAST: f64 = 0.98;

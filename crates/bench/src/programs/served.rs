@@ -41,10 +41,10 @@ enum At {
 }
 
 impl Service {
-    /// Four threads that answer eight connections.
-    pub(super) fn memcached(program: OsString, share: f64) -> Service {
+    /// Threads that answer eight connections.
+    pub(super) fn memcached(program: OsString, threads: usize, share: f64) -> Service {
         let mut argv = vec![program];
-        argv.extend(words(&["-s", "socket", "-t", "4", "-m", "64"]));
+        argv.extend(words(&["-s", "socket", "-t", &threads.to_string(), "-m", "64"]));
         // SAFETY: takes nothing and cannot fail.
         if unsafe { libc::geteuid() } == 0 {
             argv.extend(words(&["-u", "root"])); // who must be told that it is meant

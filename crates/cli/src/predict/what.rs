@@ -80,7 +80,7 @@ impl<'a> World<'a> {
             match change {
                 Change::Gone => part.kind = Kind::Gone,
                 Change::Split(parts) => part.number = *parts,
-                Change::ReadersWriter(_) => part.kind = Kind::Shared("phase-fair"),
+                Change::ReadersWriter(_) => part.kind = Kind::Shared("rw-phase-fair"),
                 Change::Is(name) => part.kind = Kind::Exclusive(name),
                 Change::Half => {}
             }

@@ -1,0 +1,403 @@
+//! Whether predictions are right: programs are recorded, what they would do otherwise is predicted, and then they
+//! do it, on this machine.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use poundlock_bench::Context;
+use poundlock_bench::programs::{Validated, table, validated};
+use poundlock_sim::Machine;
+use serde::Serialize;
+
+use super::what::{Change, World};
+use super::{Args, DOUBTFUL, Ready, Run, ready, test, why_useless};
+use crate::message::{Failure, say, status};
+use crate::output::print;
+use crate::record::recording::Recording;
+use crate::results::{Output, write_json};
+use crate::sim::sheet::Sheet;
+use crate::{bench, sim};
+
+const LOCKS: [&str; 5] = ["glibc", "poundlock", "any-negative", "handoff", "qspin-pv"];
+/// How many threads programs have that are run on other locks.
+const THREADS: usize = 4;
+/// Numbers of threads that are predicted from each of the first two.
+const SIZES: [usize; 4] = [1, 2, 4, 16];
+/// Programs of which that, or what another CPU gives, is predicted.
+const SIZED: [&str; 4] = ["logtally", "table", "cache", "sysbench-threads"];
+
+/// A prediction, and what came out.
+#[derive(Serialize)]
+struct Case {
+    part: &'static str,
+    program: &'static str,
+    question: String,
+    /// Times the work in the same time.
+    predicted: f64,
+    measured: f64,
+    /// Whether the replay says of itself that it is to be taken with care.
+    doubtful: bool,
+}
+
+impl Case {
+    fn error(&self) -> f64 {
+        (self.predicted / self.measured - 1.0).abs()
+    }
+}
+
+/// A recording replayed as it was.
+#[derive(Serialize)]
+struct Test {
+    program: String,
+    off: f64,
+    rate: f64,
+}
+
+#[derive(Serialize)]
+struct Validation {
+    cpu: String,
+    rounds: u32,
+    tests: Vec<Test>,
+    cases: Vec<Case>,
+    absent: Vec<String>,
+    summary: Vec<String>,
+}
+
+/// What programs are run with.
+struct Bed<'a> {
+    args: &'a Args,
+    context: Context,
+    directory: tempfile::TempDir,
+    /// Words before a command that keep it on one CPU.
+    one_cpu: Vec<OsString>,
+}
+
+/// What a recording says.
+struct Known {
+    recording: Recording,
+    off: f64,
+}
+
+pub(super) fn validate(args: &Args) -> Result<(), Failure> {
+    let json = Output::open(args.json.as_deref())?;
+    let context = bench::context()?;
+    let directory = tempfile::tempdir()
+        .map_err(|error| Failure::new(status::OURS, format_args!("a temporary directory: {error}")))?;
+    let cpu = poundlock_measure::affinity::allowed().ok().and_then(|cpus| cpus.first().copied()).unwrap_or(0);
+    let one_cpu = ["taskset".into(), "-c".into(), cpu.to_string().into()].to_vec();
+    let bed = Bed { args, context, directory, one_cpu };
+    let mut validation = Validation {
+        cpu: poundlock_measure::Machine::describe("").cpu,
+        rounds: args.rounds,
+        tests: Vec::new(),
+        cases: Vec::new(),
+        absent: Vec::new(),
+        summary: Vec::new(),
+    };
+    bed.other_locks(&mut validation)?;
+    bed.other_sizes(&mut validation)?;
+    bed.another_cpu(&mut validation)?;
+    bed.changes(&mut validation)?;
+    validation.summary = summary(&validation);
+    print(&text(&validation))?;
+    write_json(&validation, json)
+}
+
+impl Bed<'_> {
+    fn ms(&self, program: &Validated, before: &[OsString]) -> Result<f64, Failure> {
+        program.ms(&self.context, before).map_err(bench::failure)
+    }
+
+    /// The median of all rounds, of each of these commands before the program; the rounds go through all.
+    fn medians(&self, runs: &[(&Validated, Vec<OsString>)]) -> Result<Vec<f64>, Failure> {
+        let mut times: Vec<Vec<f64>> = runs.iter().map(|_| Vec::new()).collect();
+        for _ in 0..self.args.rounds {
+            for ((program, before), times) in runs.iter().zip(&mut times) {
+                times.push(self.ms(program, before)?);
+            }
+        }
+        let median = |times: Vec<f64>| super::Range::of(times).median;
+        Ok(times.into_iter().map(median).collect())
+    }
+
+    /// Records the program, and replays it as it was.
+    fn record(
+        &self,
+        program: &Validated,
+        before: &[OsString],
+        validation: &mut Validation,
+    ) -> Result<Option<Known>, Failure> {
+        let file = self.directory.path().join("recording");
+        let mut words = before.to_vec();
+        words.push(self.context.program.clone().into());
+        words.extend(["record", "--output"].map(OsString::from));
+        words.extend([file.clone().into(), "--".into()]);
+        self.ms(program, &words)?;
+        self.known(program, &file, validation).or_else(|failure| {
+            say(format_args!("{}: {}", program.name, failure.line));
+            Ok(None)
+        })
+    }
+
+    fn known(
+        &self,
+        program: &Validated,
+        file: &Path,
+        validation: &mut Validation,
+    ) -> Result<Option<Known>, Failure> {
+        let recording = Recording::open(file)?;
+        let ready = ready(self.args, file, &recording)?;
+        let (report, _) = test(&recording, &ready)?;
+        validation.tests.push(Test {
+            program: program.name.to_owned(),
+            off: report.self_test.off,
+            rate: report.self_test.rate.median,
+        });
+        let off = report.self_test.off;
+        if report.self_test.is_useless() {
+            say(format_args!("{}: {}", program.name, why_useless(&report)));
+            return Ok(None);
+        }
+        Ok(Some(Known { recording, off }))
+    }
+
+    /// (a) The same program on other locks: all pairs.
+    fn other_locks(&self, validation: &mut Validation) -> Result<(), Failure> {
+        let (programs, absent) = validated(THREADS).map_err(bench::failure)?;
+        validation.absent = absent.into_iter().map(|(name, why)| format!("{name}: {why}")).collect();
+        for program in &programs {
+            let Some(known) = self.record(program, &[], validation)? else { continue };
+            let ready = ready(self.args, self.args.recording.as_path(), &known.recording)?;
+            let rates = LOCKS.map(|lock| ready.rate(sim::lock(lock)?, &ready.machine, |_, _| {}));
+            let runs: Vec<_> = LOCKS.iter().map(|lock| (program, self.run_on(lock))).collect();
+            let times = self.medians(&runs)?;
+            let rates = rates.into_iter().collect::<Result<Vec<f64>, Failure>>()?;
+            for first in 0..LOCKS.len() {
+                for second in first + 1..LOCKS.len() {
+                    validation.cases.push(Case {
+                        part: "locks",
+                        program: program.name,
+                        question: format!("{} for {}", LOCKS[second], LOCKS[first]),
+                        predicted: rates[second] / rates[first],
+                        measured: times[first] / times[second],
+                        doubtful: known.off > DOUBTFUL,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn run_on(&self, lock: &str) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec![self.context.program.clone().into()];
+        words.extend(["run", "--lock", lock, "--"].map(OsString::from));
+        words
+    }
+
+    /// (b) Recorded with one thread and with two, predicted for more.
+    fn other_sizes(&self, validation: &mut Validation) -> Result<(), Failure> {
+        let mut sets = Vec::new();
+        for size in SIZES {
+            sets.push(validated(size).map_err(bench::failure)?.0);
+        }
+        for name in SIZED {
+            let programs: Vec<&Validated> =
+                sets.iter().flatten().filter(|program| program.name == name).collect();
+            if programs.len() < SIZES.len() {
+                continue;
+            }
+            let runs: Vec<_> = programs.iter().map(|program| (*program, Vec::new())).collect();
+            let times = self.medians(&runs)?;
+            for from in 0..2 {
+                let Some(known) = self.record(programs[from], &[], validation)? else { continue };
+                let ready = ready(self.args, self.args.recording.as_path(), &known.recording)?;
+                let base = ready.rate("glibc", &ready.machine, |_, _| {})?;
+                for to in 1..SIZES.len() {
+                    if to == from {
+                        continue;
+                    }
+                    let rate = ready.rate("glibc", &ready.machine, |_, world| world.resize(SIZES[to]))?;
+                    validation.cases.push(Case {
+                        part: "threads",
+                        program: programs[from].name,
+                        question: format!("{} threads for {}", SIZES[to], SIZES[from]),
+                        predicted: rate / base,
+                        measured: times[from] / times[to],
+                        doubtful: known.off > DOUBTFUL,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// (c) Recorded on one CPU, predicted for two.
+    fn another_cpu(&self, validation: &mut Validation) -> Result<(), Failure> {
+        let cpus = poundlock_measure::affinity::allowed().map_or(1, |cpus| cpus.len());
+        if cpus < 2 {
+            say("there is one CPU: another one cannot be tried");
+            return Ok(());
+        }
+        let machine = sim::machine("here")?;
+        for program in &validated(THREADS).map_err(bench::failure)?.0 {
+            if !SIZED.contains(&program.name) {
+                continue;
+            }
+            let Some(known) = self.record(program, &self.one_cpu, validation)? else { continue };
+            let ready = ready(self.args, self.args.recording.as_path(), &known.recording)?;
+            let [one, two] = [1, 2].map(|cpus| ready.rate("glibc", &machine.flat(cpus), |_, _| {}));
+            let two_cpus = vec!["taskset".into(), "-c".into(), first_two().into()];
+            let times = self.medians(&[(program, self.one_cpu.clone()), (program, two_cpus)])?;
+            validation.cases.push(Case {
+                part: "CPUs",
+                program: program.name,
+                question: "2 CPUs for 1".to_owned(),
+                predicted: two? / one?,
+                measured: times[0] / times[1],
+                doubtful: known.off > DOUBTFUL,
+            });
+        }
+        Ok(())
+    }
+
+    /// (d) The program changed.
+    fn changes(&self, validation: &mut Validation) -> Result<(), Failure> {
+        let read = vec!["look_up".to_owned()];
+        let changes: [(&[&str], Change); 4] = [
+            (&["-DHALF"], Change::Half),
+            (&["-DSPLIT=2"], Change::Split(2)),
+            (&["-DSPLIT=16"], Change::Split(16)),
+            (&["-DRW"], Change::ReadersWriter(read)),
+        ];
+        for threads in [2, THREADS] {
+            let as_it_is = table(threads, &[]).map_err(bench::failure)?;
+            let Some(known) = self.record(&as_it_is, &[], validation)? else { continue };
+            let ready = ready(self.args, self.args.recording.as_path(), &known.recording)?;
+            let base = ready.rate("glibc", &ready.machine, |_, _| {})?;
+            let changed = changes.iter().map(|(defined, _)| table(threads, defined));
+            let changed = changed.collect::<Result<Vec<_>, _>>().map_err(bench::failure)?;
+            let mut runs = vec![(&as_it_is, Vec::new())];
+            runs.extend(changed.iter().map(|program| (program, Vec::new())));
+            let times = self.medians(&runs)?;
+            for ((_, change), ms) in changes.iter().zip(&times[1..]) {
+                let rate = ready.rate("glibc", &ready.machine, |stretch, world| {
+                    for lock in ready.all_names(stretch) {
+                        ready.apply(stretch, world, &lock, change);
+                    }
+                })?;
+                validation.cases.push(Case {
+                    part: "changes",
+                    program: "table",
+                    question: format!("{change}, {threads} threads"),
+                    predicted: rate / base,
+                    measured: times[0] / ms,
+                    doubtful: known.off > DOUBTFUL,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As `taskset` wants them.
+fn first_two() -> String {
+    let cpus = poundlock_measure::affinity::allowed().unwrap_or_default();
+    cpus.iter().take(2).map(usize::to_string).collect::<Vec<_>>().join(",")
+}
+
+impl Ready<'_> {
+    /// The rates of all stretches together.
+    fn rate<'n>(
+        &self,
+        mutex: &'n str,
+        machine: &Machine,
+        change: impl Fn(usize, &mut World<'n>) + Sync,
+    ) -> Result<f64, Failure> {
+        let runs: Vec<Run> = self.runs(mutex, machine, change)?;
+        Ok(runs.iter().map(|(rate, _)| rate).sum())
+    }
+
+    /// The names of all locks of a stretch.
+    fn all_names(&self, stretch: usize) -> Vec<String> {
+        let name = |lock: &u32| self.process.locks[*lock as usize].name.clone();
+        self.lives[stretch].locks.iter().map(name).collect()
+    }
+}
+
+fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let last = values.len().checked_sub(1)?;
+    Some(values[(last as f64 * share).round() as usize])
+}
+
+fn summary(validation: &Validation) -> Vec<String> {
+    let percent =
+        |value: Option<f64>| value.map_or("no figure".to_owned(), |value| format!("{:.0} %", value * 100.0));
+    let offs = || validation.tests.iter().map(|test| test.off).collect::<Vec<_>>();
+    let mut lines = vec![format!(
+        "self-test: off by {} in the median, {} at worst, of {} recordings",
+        percent(quantile(offs(), 0.5)),
+        percent(quantile(offs(), 1.0)),
+        offs().len()
+    )];
+    for part in ["locks", "threads", "CPUs", "changes", ""] {
+        let cases = || validation.cases.iter().filter(|case| part.is_empty() || case.part == part);
+        let errors = || cases().map(Case::error).collect::<Vec<_>>();
+        if errors().is_empty() {
+            continue;
+        }
+        let close = errors().iter().filter(|error| **error <= 0.25).count();
+        let differ: Vec<&Case> = cases().filter(|case| (case.measured - 1.0).abs() > 0.10).collect();
+        let right = differ.iter().filter(|case| (case.predicted > 1.0) == (case.measured > 1.0)).count();
+        lines.push(format!(
+            "{}: off by {} in the median, {} of {} within 25 %; the better one is named in {right} of {} that differ \
+             by more than 10 %",
+            if part.is_empty() { "all" } else { part },
+            percent(quantile(errors(), 0.5)),
+            close,
+            errors().len(),
+            differ.len()
+        ));
+    }
+    lines
+}
+
+fn text(validation: &Validation) -> String {
+    let tests = Sheet {
+        header: ["rate", "off", "program"].map(str::to_owned).to_vec(),
+        rows: validation
+            .tests
+            .iter()
+            .map(|test| {
+                vec![format!("{:.2}", test.rate), format!("{:.0} %", test.off * 100.0), test.program.clone()]
+            })
+            .collect(),
+        words: &[2],
+    };
+    let cases = Sheet {
+        header: ["predicted", "measured", "off", "program", "question"].map(str::to_owned).to_vec(),
+        rows: validation
+            .cases
+            .iter()
+            .map(|case| {
+                vec![
+                    format!("{:.2}", case.predicted),
+                    format!("{:.2}", case.measured),
+                    format!("{:.0} %", case.error() * 100.0),
+                    case.program.to_owned(),
+                    format!("{}{}", case.question, if case.doubtful { " (doubtful)" } else { "" }),
+                ]
+            })
+            .collect(),
+        words: &[3, 4],
+    };
+    let absent: String = validation.absent.iter().map(|line| format!("{line}\n")).collect();
+    format!(
+        "{}, {} rounds\n\nrecordings, replayed as they were:\n{}\ntimes the work in the same time:\n{}\n{}\n{absent}",
+        validation.cpu,
+        validation.rounds,
+        tests.text(),
+        cases.text(),
+        validation.summary.join("\n")
+    )
+}
