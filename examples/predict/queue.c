@@ -73,7 +73,7 @@ static void *use(void *unused) {
 
 int main(int argc, char **argv) {
     int consumers = argc > 1 ? atoi(argv[1]) : 3;
-    items = argc > 2 ? atol(argv[2]) : 300000;
+    items = argc > 2 ? atol(argv[2]) : 100000;
     if (consumers < 1 || consumers > 255 || items < 1) {
         fprintf(stderr, "usage: queue [CONSUMERS [ITEMS]]\n");
         return 2;

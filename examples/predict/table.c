@@ -87,7 +87,7 @@ static void *work(void *seed) {
 
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 4;
-    long all = argc > 2 ? atol(argv[2]) : 400000;
+    long all = argc > 2 ? atol(argv[2]) : 300000;
     if (threads < 1 || threads > 256 || all < threads) {
         fprintf(stderr, "usage: table [THREADS [OPERATIONS]]\n");
         return 2;

@@ -30,6 +30,7 @@ mod output;
 #[cfg(feature = "sim")]
 mod predict;
 mod program;
+#[cfg(feature = "sim")]
 mod record;
 mod remote;
 #[cfg(feature = "bench")]
@@ -65,7 +66,11 @@ enum Cmd {
     /// Show who waits for what in a running process or a core file, and who holds it
     Who(who::Args),
     /// Run a program and write down what its threads do with locks, for `predict`
+    #[cfg(feature = "sim")]
     Record(record::Args),
+    /// Not in this build: run a program and write down what its threads do with locks
+    #[cfg(not(feature = "sim"))]
+    Record(left_out::Args),
     /// Say what would help a recorded program: other locks, shorter or split ones, other machines
     #[cfg(feature = "sim")]
     Predict(predict::Args),
@@ -101,6 +106,7 @@ enum Cmd {
     #[command(name = poundlock_torture::ARRAYS, hide = true)]
     TortureArrays(poundlock_torture::ChildArgs),
     /// The program whose recording says what recording costs
+    #[cfg(feature = "sim")]
     #[command(name = record::BODY, hide = true)]
     RecordOverhead,
     /// What some of its children become
@@ -125,7 +131,11 @@ fn dispatch(cmd: Cmd) -> ExitCode {
         Cmd::Top(args) => top::main(*args),
         Cmd::Check(args) => check::main(*args),
         Cmd::Who(args) => who::main(args),
+        #[cfg(feature = "sim")]
         Cmd::Record(args) => record::main(args),
+        #[cfg(not(feature = "sim"))]
+        Cmd::Record(_) => left_out::main("simulator"),
+        #[cfg(feature = "sim")]
         Cmd::RecordOverhead => record::body(),
         #[cfg(feature = "sim")]
         Cmd::Predict(args) => predict::main(args),

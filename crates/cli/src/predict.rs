@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::message::{Failure, status};
 use crate::output::counted;
-use crate::record::recording::{Process, Recording};
+use crate::record::recording::{self, Process, Recording};
 use crate::results::{Output, print_beside, write_json};
 use crate::sim;
 use steps::Lives;
@@ -120,8 +120,8 @@ struct Report {
     recorded_lock: String,
     machine: String,
     stretches: usize,
-    /// The share of the CPU time that it could have used which other programs left to it.
-    share: Range,
+    /// How many CPUs other programs used meanwhile, on average.
+    others: f64,
     /// The share of the threads' time in which they were blocked for what is not simulated.
     blocked: f64,
     self_test: SelfTest,
@@ -214,10 +214,16 @@ impl Ready<'_> {
             let replay = Replay { threads, locks: &world.locks, before, warm_up: length, time: 3 * length };
             replay.run_in(Simulation::new(machine, Settings::DEFAULT, self.seed + at as u64))
         };
+        let moves = |replayed: &Replayed| replayed.waits.iter().any(|waits| waits.acquisitions > 0);
         // Who is awaited first may have come before the stretch began; and who is never seen to wake anybody may
-        // have been left out of it.
-        let replayed = once(&world.threads, 0).or_else(|_| once(&world.threads, 1));
-        let replayed = replayed.or_else(|_| once(&world.unpaired(), 0));
+        // have been left out of it. Threads of other programs go on even if ours do not.
+        let mut replayed = once(&world.threads, 0);
+        if !replayed.as_ref().is_ok_and(moves) {
+            replayed = once(&world.threads, 1);
+        }
+        if !replayed.as_ref().is_ok_and(moves) {
+            replayed = once(&world.unpaired(), 0);
+        }
         let replayed = replayed.map_err(|stuck| {
             let line = format!("the threads of stretch {} wait for each other: {stuck:?}", at / self.times);
             Failure::new(status::OURS, line)
@@ -289,7 +295,7 @@ fn ready<'a>(args: &Args, file: &Path, recording: &'a Recording) -> Result<Ready
     };
     let process = recording.processes.iter().max_by_key(events).ok_or_else(|| wrong("it has no process"))?;
     let roles = steps::roles(process);
-    let of = |stretch| Lives::of(process, stretch, &roles, recording.overhead, recording.cpus);
+    let of = |stretch| Lives::of(process, stretch, &roles, recording.overhead);
     let mut lives: Vec<Lives> = process.stretches.iter().map(of).collect();
     lives.retain(|lives| !lives.threads.is_empty() && lives.rate() * lives.length as f64 / 1e12 >= FEWEST);
     if lives.is_empty() {
@@ -345,13 +351,22 @@ fn own_mutex(recording: &Recording) -> &str {
 /// What is known before anything is asked: the recording, and how far its replay is to be trusted. With the replay.
 fn test(recording: &Recording, ready: &Ready<'_>) -> Result<(Report, Vec<Run>), Failure> {
     let recorded = described(&recording.machine).unwrap_or_else(|_| ready.machine.clone());
-    let as_it_was = ready.runs(own_mutex(recording), &recorded, |_, _| {})?;
-    let locks = rows(ready, &as_it_was);
-    let rates = as_it_was.iter().enumerate().map(|(at, (rate, _))| {
-        let lives = &ready.lives[at / ready.times];
-        rate * lives.share / lives.rate()
-    });
-    let rate = Range::of(rates);
+    let mutex = own_mutex(recording);
+    // As it was, other programs were there. What is predicted is without them.
+    let cpus = recording.cpus.max(1) as f64;
+    let others = recording.others.clamp(0.0, cpus * 0.95);
+    let tried = ready.runs(mutex, &recorded, |stretch, world| {
+        // CPUs are shared out evenly among those who are ready.
+        world.beside(others * (ready.lives[stretch].ready / (cpus - others)).max(1.0));
+    })?;
+    let as_it_was = ready.runs(mutex, &recorded, |_, _| {})?;
+    let outside = Outside::of(ready.process);
+    let locks = rows(ready, &tried, outside.as_ref());
+    let measured = |at: usize| match &outside {
+        Some(outside) => outside.rate,
+        None => ready.lives[at / ready.times].rate(),
+    };
+    let rate = Range::of(tried.iter().enumerate().map(|(at, (rate, _))| rate / measured(at)));
     let threads = ready.lives.iter().map(|lives| lives.threads.len()).sum::<usize>() as f64;
     let threads = (threads / ready.lives.len() as f64).max(1.0);
     let waits = locks.iter().map(|row| (row.waiting - row.waiting_simulated).abs() / threads);
@@ -362,7 +377,7 @@ fn test(recording: &Recording, ready: &Ready<'_>) -> Result<(Report, Vec<Run>), 
         recorded_lock: recording.lock.clone(),
         machine: ready.machine.name().to_owned(),
         stretches: ready.lives.len(),
-        share: Range::of(ready.lives.iter().map(|lives| lives.share)),
+        others: recording.others,
         blocked: ready.lives.iter().map(|lives| lives.blocked).sum::<f64>() / ready.lives.len() as f64,
         self_test: SelfTest { rate, off },
         locks,
@@ -539,13 +554,54 @@ fn curve(
     Ok(())
 }
 
+/// What was measured outside the stretches, where nothing is written down: acquisitions a second of all locks,
+/// and how long all threads waited for each lock in a second.
+struct Outside {
+    rate: f64,
+    waiting: Vec<f64>,
+}
+
+impl Outside {
+    /// Nothing if that was too short.
+    fn of(process: &Process) -> Option<Outside> {
+        let inside_ns: u64 = process.stretches.iter().map(|stretch| stretch.length_ns).sum();
+        let outside_ns = process.lived_ns.saturating_sub(inside_ns);
+        if outside_ns < 2 * inside_ns {
+            return None;
+        }
+        let seconds = outside_ns as f64 / 1e9;
+        let (mut acquired, mut waited) = (0_u64, vec![0_u64; process.locks.len()]);
+        for thread in process.stretches.iter().flat_map(|stretch| &stretch.threads) {
+            let mut since = None;
+            for &(time, what, lock, _) in &thread.events {
+                match what {
+                    recording::ACQUIRED | recording::ACQUIRED_AFTER | recording::GAVE_UP => {
+                        acquired += u64::from(what != recording::GAVE_UP);
+                        let waits: Option<u64> = since.take();
+                        waited[lock as usize] += waits.map_or(0, |since| time - since);
+                    }
+                    recording::WAITS => since = Some(time),
+                    _ => {}
+                }
+            }
+        }
+        let is_acquired = |lock: &&recording::Lock| lock.of_kind().is_acquired();
+        let all: u64 = process.locks.iter().filter(is_acquired).map(|lock| lock.acquisitions).sum();
+        let waiting = process.locks.iter().zip(waited);
+        let waiting =
+            waiting.map(|(lock, inside)| lock.wait_ns.saturating_sub(inside) as f64 / 1e9 / seconds);
+        Some(Outside { rate: all.saturating_sub(acquired) as f64 / seconds, waiting: waiting.collect() })
+    }
+}
+
 /// The locks by name, most waiting first.
-fn rows(ready: &Ready<'_>, runs: &[Run]) -> Vec<Row> {
+fn rows(ready: &Ready<'_>, runs: &[Run], outside: Option<&Outside>) -> Vec<Row> {
     let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
     for (at, lives) in ready.lives.iter().enumerate() {
         let share = 1.0 / ready.lives.len() as f64;
         for (number, &lock) in lives.locks.iter().enumerate() {
-            let lock = &ready.process.locks[lock as usize];
+            let lock_number = lock as usize;
+            let lock = &ready.process.locks[lock_number];
             let row = rows.entry(&lock.name).or_insert_with(|| Row {
                 lock: lock.name.clone(),
                 kind: lock.kind.clone(),
@@ -556,7 +612,8 @@ fn rows(ready: &Ready<'_>, runs: &[Run]) -> Vec<Row> {
             });
             let measured = lives.measured.get(number).copied().unwrap_or_default();
             row.acquisitions_a_second += measured.acquisitions * share;
-            row.waiting += measured.waited * share;
+            row.waiting +=
+                outside.map_or(measured.waited * share, |outside| outside.waiting[lock_number] * share);
             row.held += measured.held * share;
             for (_, replayed) in &runs[at * ready.times..(at + 1) * ready.times] {
                 let waited = replayed.waits.get(number).map_or(0, |waits| waits.waited);
@@ -597,7 +654,7 @@ fn left_out(recording: &Recording, ready: &Ready<'_>) -> Vec<String> {
 
 /// Why nothing is predicted.
 fn why_useless(report: &Report) -> String {
-    let reason = if report.share.median < 1.0 - DOUBTFUL {
+    let reason = if report.others > DOUBTFUL {
         "other programs had the CPUs meanwhile: record it when nothing else runs"
     } else if report.blocked > 0.5 {
         "its threads are mostly blocked for what is not recorded, such as input, output and semaphores"

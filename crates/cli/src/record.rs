@@ -54,6 +54,7 @@ fn record(args: &Args) -> Result<u8, Failure> {
     let mut measured = Measured::new(&args.run, &program, (lock, rwlocks))?;
     let chunks = (u64::from(args.room) << 20) / CHUNK;
     measured.environment.push((OsStr::new(VARIABLE), Some(chunks.to_string().into())));
+    let before = cpu_time();
     let ended = launch::run(&program, &args.run.command, &measured.environment)?;
     let mut recording = Recording::read(measured.dir.path(), monotonic_ns());
     recording.command = measured.command;
@@ -61,6 +62,10 @@ fn record(args: &Args) -> Result<u8, Failure> {
     recording.rwlock = rwlocks.to_string();
     recording.wall_ns = ended.wall_ns;
     recording.overhead = overhead;
+    if let (Some((all, own)), Some((all_then, own_then))) = (before, cpu_time()) {
+        let others = (all_then - all) - (own_then - own);
+        recording.others = (others / (ended.wall_ns as f64 / 1e9).max(1e-3)).max(0.0);
+    }
     recording.machine = machine;
     if let Some(words) = ended.obituary() {
         say(format_args!("{}: {words}", args.run.command[0].display()));
@@ -80,6 +85,27 @@ fn record(args: &Args) -> Result<u8, Failure> {
         args.output.display()
     ));
     Ok(ended.exit_code())
+}
+
+/// CPU time in seconds: of all programs on all CPUs, what the host has taken included, and of our own and of those
+/// that we have waited for.
+fn cpu_time() -> Option<(f64, f64)> {
+    let text = std::fs::read_to_string("/proc/stat").ok()?;
+    let line = text.lines().find(|line| line.starts_with("cpu "))?;
+    let ticks: Vec<f64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq, steal
+    let busy: f64 = ticks.iter().take(8).sum::<f64>() - ticks.get(3)? - ticks.get(4)?;
+    // SAFETY: takes a number.
+    let a_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64;
+    let used = |who| {
+        // SAFETY: zero bytes are a valid value.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: writes to what is ours.
+        unsafe { libc::getrusage(who, &raw mut usage) };
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        seconds(usage.ru_utime) + seconds(usage.ru_stime)
+    };
+    Some((busy / a_second, used(libc::RUSAGE_SELF) + used(libc::RUSAGE_CHILDREN)))
 }
 
 /// What writing down costs between two events, on this machine now: a program of ours that does nothing but lock

@@ -467,6 +467,73 @@ pub(super) const PAGES: &[Page] = &[
         &[("poundlock sim measure > here.toml", "A file for `sim run --machine here.toml`")],
     ),
     Page {
+        path: "poundlock record",
+        description: &[
+            "The program runs on its own locks, or on those that `--lock` names, and what each of its threads does \
+             with them is written down in short stretches of all threads at once, spread over its run: which lock, \
+             when acquired and released, from which line, waits, condition variables, barriers, and CPU time. \
+             `poundlock predict` replays that.",
+            "The stretches are 10 ms long at first, and come every 100 ms; later ones are longer and come less often. \
+             Only processes that run to their end, or crash, under the command are in the file: it is written when \
+             the command ends.",
+        ],
+        examples: &[
+            ("poundlock record -- server --requests 100000", "Into ./poundlock.recording"),
+            (
+                "poundlock record -o busy.recording --room 256 -- server",
+                "More of a long run, in a file of its own",
+            ),
+        ],
+        sections: &[
+            (
+                "OVERHEAD",
+                &[Text(
+                    "Between stretches that of poundlock-stat(1); in them some 0.1 us for each lock and unlock, which the \
+                     prediction takes away again. Before the program starts two seconds are spent on measuring this \
+                     machine.",
+                )],
+            ),
+            ("EXIT STATUS", PROGRAMS),
+            ("ENVIRONMENT", ENVIRONMENT),
+        ],
+        see: &["poundlock-predict(1)", "poundlock-stat(1)"],
+    },
+    Page {
+        path: "poundlock predict",
+        description: &[
+            "A program that `poundlock record` has written down is replayed on a simulated machine, with the very locks \
+             that `poundlock run` has: first as it was, which shows how far to trust the rest, and then with one thing \
+             changed. Said is how much work it would do in the same time, of what it does, with the least and the \
+             most over several stretches and chances.",
+            "`gone` is a lock that nobody waits for: no change can give more. `half` halves all that is done with it held. \
+             `split N` makes several of it. `rw` lets all who acquire it read, `rw FILE:LINE,..` those at these \
+             places. `is NAME` is another lock.",
+            "If the replay is off by more than 15 % every line says so; by more than 40 %, nothing is predicted. That work \
+             does not depend on what others wrote, and that data are where they were, are assumptions: see the \
+             document PREDICTING.",
+        ],
+        examples: &[
+            ("poundlock predict", "All questions about ./poundlock.recording"),
+            ("poundlock predict --html page.html busy.recording", "And a page for a browser"),
+            (
+                "poundlock predict --what-if 'cache.lock (in server): split 16' --what-if 'log (in server): half'",
+                "Two changes together",
+            ),
+            ("poundlock predict --cpus 2,8,64 --threads 64", "The curve for another size"),
+            ("poundlock predict --machine epyc-9654 --cpus 96", "On another machine"),
+            ("poundlock predict --validate", "Is it right, on this machine?"),
+        ],
+        sections: &[(
+            "EXIT STATUS",
+            &[
+                Tagged("0", "It was answered, or said why nothing can be predicted."),
+                Tagged("2", "The command line makes no sense, or the file cannot be used."),
+                Tagged("125", "Poundlock itself failed, in a way that it says in a line."),
+            ],
+        )],
+        see: &["poundlock-record(1)", "poundlock-sim(1)", "poundlock-run(1)"],
+    },
+    Page {
         path: "poundlock top",
         description: &[
             "Locks come by the share of the threads' time that was lost for them since the last look, with how many \

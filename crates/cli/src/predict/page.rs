@@ -73,10 +73,10 @@ fn about(report: &Report) -> Vec<String> {
         report.stretches,
         report.machine
     )];
-    if report.share.median < 0.98 {
+    if report.others >= 0.02 {
         said.push(format!(
-            "other programs had CPUs that it could have used: it had {} of the time",
-            report.share.text()
+            "other programs used {:.2} CPUs meanwhile: the self-test has them, too; what is predicted is without them",
+            report.others
         ));
     }
     said.push(format!(

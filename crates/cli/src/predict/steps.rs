@@ -35,8 +35,8 @@ pub(super) struct Lives {
     pub(super) length: Picoseconds,
     /// The share of the threads' time that is blocked for what the replay does not know.
     pub(super) blocked: f64,
-    /// The share of the CPU time that it could have used which other programs left to it.
-    pub(super) share: f64,
+    /// How many of its threads had a CPU or waited for one, on average.
+    pub(super) ready: f64,
 }
 
 /// Of a lock, in a second.
@@ -62,7 +62,6 @@ impl Lives {
         stretch: &Stretch,
         roles: &HashMap<u32, usize>,
         overhead: Overhead,
-        cpus: usize,
     ) -> Lives {
         let (numbers, locks) = numbers(process);
         let wakers = Wakers::of(process, stretch);
@@ -95,11 +94,7 @@ impl Lives {
             }
         }
         lives.blocked = blocked as f64 / (lived as f64).max(1.0);
-        // What the program had, and what it could have had: threads that were ready and had no CPU, where not all CPUs
-        // were its own.
-        let idle = (cpus as f64 * stretch.length_ns as f64 - worked_ns as f64).max(0.0);
-        let taken = idle.min(without_ns as f64);
-        lives.share = if taken > 0.0 { worked_ns as f64 / (worked_ns as f64 + taken) } else { 1.0 };
+        lives.ready = (worked_ns + without_ns) as f64 / (stretch.length_ns as f64).max(1.0);
         for what in 0..wakers.numbers.len() as u32 {
             lives.pair(what);
         }

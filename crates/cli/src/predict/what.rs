@@ -130,6 +130,24 @@ impl<'a> World<'a> {
         self.threads.iter().map(|steps| steps.iter().filter_map(step).collect()).collect()
     }
 
+    /// Beside so many threads of other programs that only compute, on average.
+    pub(super) fn beside(&mut self, others: f64) {
+        const TURN: f64 = 1e9;
+        let busy = (TURN * others.fract()) as u64;
+        for _ in 0..others as usize {
+            self.add(vec![Step::Work(TURN as u64)]);
+        }
+        if busy > 0 {
+            self.add(vec![Step::Work(busy), Step::Block(TURN as u64 - busy)]);
+        }
+    }
+
+    fn add(&mut self, steps: Vec<Step>) {
+        self.threads.push(steps);
+        self.places.push(Vec::new());
+        self.roles.push(usize::MAX);
+    }
+
     /// How many threads have the first role.
     pub(super) fn members(lives: &Lives) -> usize {
         lives.roles.iter().filter(|role| **role == 0).count()

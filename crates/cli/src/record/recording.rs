@@ -35,6 +35,8 @@ pub(crate) struct Recording {
     pub(crate) cpus: usize,
     /// What the simulator wants to know of that machine, as `poundlock sim measure` says it.
     pub(crate) machine: String,
+    /// How many of those other programs used meanwhile, on average.
+    pub(crate) others: f64,
     pub(crate) overhead: Overhead,
     pub(crate) processes: Vec<Process>,
 }
@@ -57,12 +59,14 @@ pub(crate) struct Process {
     /// Lines of the program, by number.
     pub(crate) places: Vec<String>,
     pub(crate) stretches: Vec<Stretch>,
+    /// From the begin of the first stretch to the end.
+    pub(crate) lived_ns: u64,
     /// Whether there was no more room before its end.
     pub(crate) is_full: bool,
 }
 
 /// A lock that was used in a stretch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lock {
     /// What people call it and its like.
     pub(crate) name: String,
@@ -72,6 +76,9 @@ pub(crate) struct Lock {
     pub(crate) kind_number: u8,
     /// Its address.
     pub(crate) address: u64,
+    /// How often it was acquired in the process's whole life, and how long threads waited for it.
+    pub(crate) acquisitions: u64,
+    pub(crate) wait_ns: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -213,6 +220,7 @@ impl Process {
             locks: tables.locks,
             places: tables.places,
             stretches,
+            lived_ns: recorded.stretches.first().map_or(0, |first| now_ns.saturating_sub(first.began_ns)),
             is_full: recorded.is_full,
         }))
     }
@@ -239,7 +247,7 @@ struct Tables {
 
 impl Tables {
     fn new(snapshot: &Snapshot, stretches: &[poundlock_statfile::Stretch]) -> Tables {
-        let none = Lock { name: "?".to_owned(), kind: "lock".to_owned(), kind_number: 0, address: 0 };
+        let none = Lock { name: "?".to_owned(), kind: "lock".to_owned(), ..Lock::default() };
         let mut tables = Tables {
             by_slot: HashMap::new(),
             locks: vec![none],
@@ -262,6 +270,8 @@ impl Tables {
                 kind: crate::stat::text::noun(lock.kind).to_owned(),
                 kind_number: lock.kind as u8,
                 address: lock.address,
+                acquisitions: lock.acquisitions,
+                wait_ns: lock.wait_total_ns,
             });
         }
         for sorted in grouping.sorts() {

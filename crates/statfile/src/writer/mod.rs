@@ -401,7 +401,9 @@ impl<H: Host> Recorder<H> {
             setup.path[..bytes.len()].copy_from_slice(bytes);
             self.make_key();
             self.here.store(sys::wiped_on_fork(), Relaxed);
-            self.unwind.store(u32::from(stacks::unwinder_is_lock_free()), Relaxed);
+            // What a thread does is written down with the line alone: a stack would change when it does it.
+            let unwinds = setup.options.trace == 0 && stacks::unwinder_is_lock_free();
+            self.unwind.store(u32::from(unwinds), Relaxed);
             make_file(setup)
         };
         match made {
