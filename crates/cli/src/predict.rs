@@ -558,7 +558,8 @@ fn curve(
 /// and how long all threads waited for each lock in a second.
 struct Outside {
     rate: f64,
-    waiting: Vec<f64>,
+    /// By the lock's address.
+    waiting: HashMap<u64, f64>,
 }
 
 impl Outside {
@@ -575,7 +576,10 @@ impl Outside {
             let mut since = None;
             for &(time, what, lock, _) in &thread.events {
                 match what {
-                    recording::ACQUIRED | recording::ACQUIRED_AFTER | recording::GAVE_UP => {
+                    recording::ACQUIRED
+                    | recording::TRIED
+                    | recording::ACQUIRED_AFTER
+                    | recording::GAVE_UP => {
                         acquired += u64::from(what != recording::GAVE_UP);
                         let waits: Option<u64> = since.take();
                         waited[lock as usize] += waits.map_or(0, |since| time - since);
@@ -587,10 +591,12 @@ impl Outside {
         }
         let is_acquired = |lock: &&recording::Lock| lock.of_kind().is_acquired();
         let all: u64 = process.locks.iter().filter(is_acquired).map(|lock| lock.acquisitions).sum();
-        let waiting = process.locks.iter().zip(waited);
-        let waiting =
-            waiting.map(|(lock, inside)| lock.wait_ns.saturating_sub(inside) as f64 / 1e9 / seconds);
-        Some(Outside { rate: all.saturating_sub(acquired) as f64 / seconds, waiting: waiting.collect() })
+        let mut waiting: HashMap<u64, f64> = HashMap::new();
+        for (lock, inside) in process.locks.iter().zip(waited) {
+            let ns = lock.wait_ns.saturating_sub(inside);
+            *waiting.entry(lock.whole()).or_default() += ns as f64 / 1e9 / seconds;
+        }
+        Some(Outside { rate: all.saturating_sub(acquired) as f64 / seconds, waiting })
     }
 }
 
@@ -600,8 +606,7 @@ fn rows(ready: &Ready<'_>, runs: &[Run], outside: Option<&Outside>) -> Vec<Row> 
     for (at, lives) in ready.lives.iter().enumerate() {
         let share = 1.0 / ready.lives.len() as f64;
         for (number, &lock) in lives.locks.iter().enumerate() {
-            let lock_number = lock as usize;
-            let lock = &ready.process.locks[lock_number];
+            let lock = &ready.process.locks[lock as usize];
             let row = rows.entry(&lock.name).or_insert_with(|| Row {
                 lock: lock.name.clone(),
                 kind: lock.kind.clone(),
@@ -612,8 +617,8 @@ fn rows(ready: &Ready<'_>, runs: &[Run], outside: Option<&Outside>) -> Vec<Row> 
             });
             let measured = lives.measured.get(number).copied().unwrap_or_default();
             row.acquisitions_a_second += measured.acquisitions * share;
-            row.waiting +=
-                outside.map_or(measured.waited * share, |outside| outside.waiting[lock_number] * share);
+            let waited = outside.and_then(|outside| outside.waiting.get(&lock.whole()).copied());
+            row.waiting += waited.unwrap_or(measured.waited) * share;
             row.held += measured.held * share;
             for (_, replayed) in &runs[at * ready.times..(at + 1) * ready.times] {
                 let waited = replayed.waits.get(number).map_or(0, |waits| waits.waited);

@@ -9,6 +9,7 @@ mod manual;
 mod misuse;
 mod odd_systems;
 mod output;
+mod predict;
 mod preload;
 mod qspin;
 mod real;

@@ -47,7 +47,10 @@ pub struct Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// It acquired the lock without waiting.
-    Acquired,
+    Acquired {
+        /// It would not have waited.
+        tried: bool,
+    },
     /// It began to wait for it.
     Waits,
     /// It had waited, and has it.
@@ -121,7 +124,7 @@ pub fn read_stretches(path: &Path) -> Result<Recorded, Error> {
             Some(Event {
                 at_ns: clock.moment(block.u64(begin + offset_of!(Traced, time))),
                 what: match kind {
-                    layout::TRACE_ACQUIRED => What::Acquired,
+                    layout::TRACE_ACQUIRED => What::Acquired { tried: above != 0 },
                     layout::TRACE_WAITS => What::Waits,
                     layout::TRACE_ACQUIRED_AFTER => What::AcquiredAfter,
                     layout::TRACE_GAVE_UP => What::GaveUp,

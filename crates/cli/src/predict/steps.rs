@@ -139,13 +139,19 @@ pub(super) fn roles(process: &Process) -> HashMap<u32, usize> {
     for thread in process.stretches.iter().flat_map(|stretch| &stretch.threads) {
         let does = does.entry(thread.tid).or_default();
         does.extend(thread.events.iter().filter_map(|&(_, what, _, more)| {
-            let what = if what == recording::WAITS || what == recording::ACQUIRED_AFTER {
-                recording::ACQUIRED
-            } else {
-                what
+            let what = match what {
+                recording::WAITS | recording::ACQUIRED_AFTER => recording::ACQUIRED,
+                what => what,
             };
-            matches!(what, recording::ACQUIRED | recording::BLOCKS | recording::WAKES | recording::WAKES_ALL)
-                .then_some((what, more))
+            matches!(
+                what,
+                recording::ACQUIRED
+                    | recording::TRIED
+                    | recording::BLOCKS
+                    | recording::WAKES
+                    | recording::WAKES_ALL
+            )
+            .then_some((what, more))
         }));
     }
     let mut threads: Vec<(u32, BTreeSet<(u8, u64)>)> = does.into_iter().collect();
@@ -179,9 +185,7 @@ fn numbers(process: &Process) -> (Vec<Option<u32>>, Vec<u32>) {
             numbers.push(None);
             continue;
         }
-        let writes = matches!(kind, LockKind::RwWriters | LockKind::SharedRwWriters);
-        let address = if writes { lock.address - LockKind::WRITERS as u64 } else { lock.address };
-        let number = *by_address.entry(address).or_insert_with(|| {
+        let number = *by_address.entry(lock.whole()).or_insert_with(|| {
             locks.push(index as u32);
             locks.len() as u32 - 1
         });
@@ -375,7 +379,7 @@ impl<'a> Reading<'a> {
         self.passes(time, what);
         let number = self.numbers.get(lock as usize).copied().flatten();
         match (what, number) {
-            (recording::ACQUIRED | recording::ACQUIRED_AFTER, number) => {
+            (recording::ACQUIRED | recording::TRIED | recording::ACQUIRED_AFTER, number) => {
                 self.ends_block(time);
                 match self.doing {
                     Doing::WaitsForLock(since, _) => self.waited(number, time.saturating_sub(since)),
@@ -393,7 +397,11 @@ impl<'a> Reading<'a> {
                         self.process.locks[lock as usize].of_kind(),
                         LockKind::RwReaders | LockKind::SharedRwReaders
                     );
-                    self.steps.push(if reads { Step::Read(number) } else { Step::Lock(number) });
+                    self.steps.push(match (what, reads) {
+                        (recording::TRIED, _) => Step::Try(number),
+                        (_, true) => Step::Read(number),
+                        (_, false) => Step::Lock(number),
+                    });
                     self.places.push(more as u32);
                 }
             }
@@ -560,5 +568,158 @@ impl<'a> Reading<'a> {
             blocked: blocked_ns * NANOSECOND,
             ..none
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::recording::{ACQUIRED, BLOCKS, CPU, Lock, RELEASED, TRIED, UNBLOCKED, WAITS, WAKES};
+
+    const US: u64 = 1000;
+    const OVERHEAD: Overhead = Overhead { inside_ns: 100, outside_ns: 200 };
+
+    type Events = Vec<(u64, u8, u32, u64)>;
+
+    fn process(threads: Vec<Events>) -> Process {
+        let lock = |address, kind: LockKind| Lock {
+            name: format!("lock at {address}"),
+            kind: String::new(),
+            kind_number: kind as u8,
+            address,
+            ..Lock::default()
+        };
+        let threads = threads.into_iter().enumerate();
+        let threads = threads.map(|(index, events)| Thread { tid: 10 + index as u32, events }).collect();
+        Process {
+            pid: 10,
+            program: String::new(),
+            locks: vec![
+                lock(0, LockKind::from_byte(0)),
+                lock(64, LockKind::Mutex),
+                lock(128, LockKind::Condition),
+                lock(192, LockKind::Barrier),
+            ],
+            places: vec!["?".to_owned(), "f (a.c:1)".to_owned(), "g (a.c:2)".to_owned()],
+            stretches: vec![Stretch { began_ns: 0, length_ns: 1000 * US, threads }],
+            lived_ns: 1000 * US,
+            is_full: false,
+        }
+    }
+
+    fn lives(process: &Process) -> Lives {
+        Lives::of(process, &process.stretches[0], &roles(process), OVERHEAD)
+    }
+
+    const fn work(ns: u64) -> Step {
+        Step::Work(ns * NANOSECOND)
+    }
+
+    #[test]
+    fn time_between_events_is_work_less_what_writing_down_takes() {
+        let process = process(vec![vec![
+            (10 * US, RELEASED, 1, 1), // of a hold that began before
+            (20 * US, ACQUIRED, 1, 1),
+            (23 * US, RELEASED, 1, 1),
+            (30 * US, TRIED, 1, 2),
+            (31 * US, RELEASED, 1, 2),
+            (40 * US, ACQUIRED, 1, 1), // of a hold that ends after
+        ]]);
+        let lives = lives(&process);
+        let steps = [
+            work(10 * US - 200),
+            Step::Lock(0),
+            work(3 * US - 100),
+            Step::Unlock(0),
+            work(7 * US - 200),
+            Step::Try(0),
+            work(US - 100),
+            Step::Unlock(0),
+        ];
+        assert_eq!(lives.threads, [steps]);
+        assert_eq!(lives.places, [[1, 2]]);
+        // All three count, in a thousandth of a second.
+        assert_eq!(lives.measured[0].acquisitions, 3000.0);
+    }
+
+    #[test]
+    fn cpu_time_tells_blocked_from_preempted() {
+        let hold = |at: u64| [(at, ACQUIRED, 1, 1), (at + US, RELEASED, 1, 1)];
+        let mut events: Events = vec![(0, CPU, 7, 0)];
+        events.extend(hold(0));
+        // 100 us passed, 10 of them on a CPU, and it gave up its CPU: blocked.
+        events.push((101 * US, CPU, 8, 11 * US));
+        events.extend(hold(101 * US));
+        // The same, and it did not: others had its CPU.
+        events.push((202 * US, CPU, 8, 22 * US));
+        events.extend(hold(202 * US));
+        let lives = lives(&process(vec![events]));
+        let blocks: Vec<&Step> =
+            lives.threads[0].iter().filter(|step| matches!(step, Step::Block(_))).collect();
+        assert_eq!(blocks, [&Step::Block(90 * US * NANOSECOND)], "{:?}", lives.threads);
+        // 203 us, but for those that were blocked: 113 with a CPU or ready.
+        assert!((lives.ready - 0.113).abs() < 0.003, "{}", lives.ready);
+    }
+
+    #[test]
+    fn a_wait_for_a_lock_is_left_out_and_measured() {
+        let lives = lives(&process(vec![vec![
+            (0, ACQUIRED, 1, 1),
+            (US, RELEASED, 1, 1),
+            (2 * US, WAITS, 1, 1),
+            (102 * US, recording::ACQUIRED_AFTER, 1, 1),
+            (103 * US, RELEASED, 1, 1),
+            (900 * US, WAITS, 1, 1), // for longer than the stretch
+        ]]));
+        assert!((lives.measured[0].waited - 0.2).abs() < 1e-9, "{:?}", lives.measured);
+        assert!(!lives.threads[0].iter().any(|step| matches!(step, Step::Block(_))), "{:?}", lives.threads);
+    }
+
+    #[test]
+    fn who_wakes_whom_is_kept_in_pairs_and_barriers_are_met() {
+        let waits = vec![
+            (0, ACQUIRED, 1, 1),
+            (US, BLOCKS, 2, 1),
+            (US, RELEASED, 1, 1),
+            (50 * US, UNBLOCKED, 0, 0),
+            (51 * US, ACQUIRED, 1, 1),
+            (52 * US, RELEASED, 1, 1),
+            (60 * US, BLOCKS, 3, 1),
+            (90 * US, UNBLOCKED, 0, 0),
+            (91 * US, ACQUIRED, 1, 1),
+            (92 * US, RELEASED, 1, 1),
+        ];
+        let wakes = vec![
+            (0, RELEASED, 1, 2),
+            (40 * US, ACQUIRED, 1, 2),
+            (41 * US, WAKES, 2, 2),
+            (42 * US, RELEASED, 1, 2),
+            (43 * US, WAKES, 2, 2), // nobody waits
+            (80 * US, BLOCKS, 3, 2),
+            (89 * US, UNBLOCKED, 0, 0),
+            (99 * US, ACQUIRED, 1, 2),
+            (100 * US, RELEASED, 1, 2),
+        ];
+        let lives = lives(&process(vec![waits, wakes]));
+        let count = |thread: usize, of: &dyn Fn(&Step) -> bool| {
+            lives.threads[thread].iter().filter(|step| of(step)).count()
+        };
+        let is_await = |step: &Step| matches!(step, Step::Await { what: 0, .. });
+        assert_eq!((count(0, &is_await), count(1, &is_await)), (1, 0), "{:?}", lives.threads);
+        let is_wake = |step: &Step| *step == Step::Wake(0);
+        assert_eq!((count(0, &is_wake), count(1, &is_wake)), (0, 1), "{:?}", lives.threads);
+        let meets = |step: &Step| *step == Step::Meet(0);
+        assert_eq!((count(0, &meets), count(1, &meets)), (1, 1), "{:?}", lives.threads);
+    }
+
+    #[test]
+    fn threads_that_do_the_same_have_one_role() {
+        let of = |places: &[u64]| -> Events {
+            places.iter().enumerate().map(|(at, place)| (at as u64 * US, ACQUIRED, 1, *place)).collect()
+        };
+        let roles = roles(&process(vec![of(&[1, 2]), of(&[1]), of(&[2]), of(&[1]), of(&[1, 1])]));
+        assert_eq!(roles[&10], 2, "the first thread has one of its own: {roles:?}");
+        assert_eq!((roles[&11], roles[&13], roles[&14]), (0, 0, 0));
+        assert_eq!(roles[&12], 1);
     }
 }

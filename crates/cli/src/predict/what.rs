@@ -91,7 +91,7 @@ impl<'a> World<'a> {
                 for (steps, places) in self.threads.iter_mut().zip(&self.places) {
                     let mut places = places.iter();
                     for step in steps {
-                        let (Step::Lock(lock) | Step::Read(lock)) = *step else { continue };
+                        let (Step::Lock(lock) | Step::Read(lock) | Step::Try(lock)) = *step else { continue };
                         let place = places.next().copied().unwrap_or(0);
                         if locks.contains(&lock) && (lines.is_empty() || is_at(place, lines)) {
                             *step = Step::Read(lock);
@@ -159,10 +159,68 @@ fn halve(steps: &mut [Step], locks: &[u32]) {
     let mut held = 0;
     for step in steps {
         match step {
-            Step::Lock(lock) | Step::Read(lock) if locks.contains(lock) => held += 1,
+            Step::Lock(lock) | Step::Read(lock) | Step::Try(lock) if locks.contains(lock) => held += 1,
             Step::Unlock(lock) if locks.contains(lock) => held -= 1,
             Step::Work(time) | Step::Block(time) if held > 0 => *time /= 2,
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_what_they_say() {
+        let lines = vec!["a.c:1".to_owned(), "b.c:2".to_owned()];
+        for (text, change) in [
+            ("gone", Some(Change::Gone)),
+            (" half ", Some(Change::Half)),
+            ("split 16", Some(Change::Split(16))),
+            ("rw", Some(Change::ReadersWriter(Vec::new()))),
+            ("rw a.c:1,b.c:2", Some(Change::ReadersWriter(lines))),
+            ("is poundlock", Some(Change::Is("poundlock"))),
+            ("is nonesuch", None),
+            ("split 1", None),
+            ("split", None),
+            ("gone now", None),
+            ("", None),
+        ] {
+            assert_eq!(Change::parse(text), change, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_world_changes_as_it_is_told() {
+        let hold = |lock| [Step::Lock(lock), Step::Work(100), Step::Unlock(lock), Step::Work(100)];
+        let lives = Lives {
+            threads: vec![[hold(0), hold(1)].concat(), hold(1).to_vec(), hold(1).to_vec()],
+            places: vec![vec![1, 2], vec![2], vec![2]],
+            roles: vec![1, 0, 0],
+            locks: vec![1, 2],
+            ..Lives::default()
+        };
+        let world = || World::new(&lives, |_| Kind::Exclusive("glibc"));
+        let mut changed = world();
+        changed.change(&[1], &Change::Half, |_, _| unreachable!("no lines"));
+        assert_eq!(
+            changed.threads[0],
+            [hold(0), [Step::Lock(1), Step::Work(50), hold(1)[2], hold(1)[3]]].concat()
+        );
+        let mut changed = world();
+        changed.change(&[0, 1], &Change::ReadersWriter(vec!["x".to_owned()]), |place, _| place == 2);
+        assert_eq!((changed.threads[0][0], changed.threads[0][4]), (Step::Lock(0), Step::Read(1)));
+        for (wanted, left) in [(1, 2), (2, 3), (5, 6)] {
+            let mut sized = world();
+            sized.resize(wanted);
+            assert_eq!(sized.threads.iter().filter(|steps| !steps.is_empty()).count(), left);
+        }
+        let mut beside = world();
+        beside.beside(1.25);
+        assert_eq!(
+            beside.threads[3..],
+            [vec![Step::Work(1_000_000_000)], vec![Step::Work(250_000_000), Step::Block(750_000_000)]]
+        );
     }
 }

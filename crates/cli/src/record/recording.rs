@@ -111,6 +111,9 @@ pub(crate) const WAKES_ALL: u8 = 10;
 /// The third number: how often it gave up its CPU by itself; the fourth: its CPU time so far, in nanoseconds.
 pub(crate) const CPU: u8 = 11;
 
+/// As acquired, by a thread that would not have waited.
+pub(crate) const TRIED: u8 = 12;
+
 /// A lock of which nothing is known.
 pub(crate) const NO_LOCK: u32 = 0;
 
@@ -296,7 +299,8 @@ impl Tables {
         let lock = self.by_slot.get(&event.lock).copied().unwrap_or(NO_LOCK);
         let place = self.by_address.get(&event.place).copied().unwrap_or(0);
         match event.what {
-            What::Acquired => (at, ACQUIRED, lock, place),
+            What::Acquired { tried: false } => (at, ACQUIRED, lock, place),
+            What::Acquired { tried: true } => (at, TRIED, lock, place),
             What::Waits => (at, WAITS, lock, place),
             What::AcquiredAfter => (at, ACQUIRED_AFTER, lock, place),
             What::GaveUp => (at, GAVE_UP, lock, place),
@@ -315,5 +319,13 @@ impl Lock {
     /// What it is.
     pub(crate) fn of_kind(&self) -> LockKind {
         LockKind::from_byte(self.kind_number)
+    }
+
+    /// The address by which both sides of a readers-writer lock are known.
+    pub(crate) fn whole(&self) -> u64 {
+        match self.of_kind() {
+            LockKind::RwWriters | LockKind::SharedRwWriters => self.address - LockKind::WRITERS as u64,
+            _ => self.address,
+        }
     }
 }

@@ -29,6 +29,8 @@ pub enum Step {
     Lock(u32),
     /// Acquires it as one of several readers.
     Read(u32),
+    /// Acquires it alone if nobody has it. Else the steps up to its release are left out.
+    Try(u32),
     /// Releases it, however it was acquired.
     Unlock(u32),
     /// Lets one thread go on that awaits what has this number, now or later.
@@ -171,7 +173,8 @@ impl Meeting {
 
 struct Shared {
     steps: Vec<Vec<Step>>,
-    locks: Vec<Vec<Made>>,
+    /// Each with how many have it or want it.
+    locks: Vec<Vec<(Made, Cell<u32>)>>,
     /// How many may go on, for each thing that is awaited.
     wakes: Vec<Alone<U32>>,
     meetings: Vec<Meeting>,
@@ -186,24 +189,39 @@ impl Shared {
         let mut held: Vec<(u32, usize, bool)> = Vec::new();
         loop {
             let round = now();
+            let mut left_out = None;
             for step in &self.steps[index] {
+                if let Some(lock) = left_out {
+                    if *step == Step::Unlock(lock) {
+                        left_out = None;
+                    }
+                    continue;
+                }
                 match *step {
                     Step::Work(time) => work(time),
                     Step::Block(time) => sleep(time),
-                    Step::Lock(lock) | Step::Read(lock) => {
+                    Step::Lock(lock) | Step::Read(lock) | Step::Try(lock) => {
                         let reads = matches!(step, Step::Read(_));
                         let parts = &self.locks[lock as usize];
                         let part =
                             if parts.len() == 1 { 0 } else { random(|random| random.usize(..parts.len())) };
+                        let (made, users) = &parts[part];
+                        if matches!(step, Step::Try(_)) && users.get() > 0 && !matches!(made, Made::Gone) {
+                            left_out = Some(lock);
+                            continue;
+                        }
+                        users.set(users.get() + 1);
                         let begin = now();
-                        parts[part].acquire(reads);
+                        made.acquire(reads);
                         self.acquired(lock, begin);
                         held.push((lock, part, reads));
                     }
                     Step::Unlock(lock) => {
                         if let Some(at) = held.iter().rposition(|(of, ..)| *of == lock) {
                             let (_, part, reads) = held.remove(at);
-                            self.locks[lock as usize][part].release(reads);
+                            let (made, users) = &self.locks[lock as usize][part];
+                            made.release(reads);
+                            users.set(users.get() - 1);
                         }
                     }
                     Step::Wake(what) => {
@@ -261,9 +279,9 @@ impl Replay<'_> {
     /// # Panics
     /// If there is no lock of a name, or no lock or thread of a number.
     pub fn run_in(&self, mut simulation: Simulation) -> Result<Replayed, Stuck> {
-        let make = |part: &Part<'_>| -> Vec<Made> {
+        let make = |part: &Part<'_>| -> Vec<(Made, Cell<u32>)> {
             let one = || match Made::new(part.kind) {
-                Some(made) => made,
+                Some(made) => (made, Cell::new(0)),
                 None => panic!("no lock is called as in {part:?}"),
             };
             (0..part.number.max(1)).map(|_| one()).collect()
@@ -302,5 +320,76 @@ impl Replay<'_> {
             used: summary.used.iter().sum(),
             traffic: summary.traffic,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::MICROSECOND;
+    use crate::{Machine, Settings};
+
+    const LOCKED: [Step; 3] = [Step::Lock(0), Step::Work(MICROSECOND), Step::Unlock(0)];
+
+    fn replayed(threads: &[Vec<Step>], kind: Kind<'_>, number: u32) -> Result<Replayed, Stuck> {
+        let machines = Machine::known();
+        let machine = machines[0].flat(4);
+        let replay = Replay {
+            threads,
+            locks: &[Part { kind, number }],
+            before: 0,
+            warm_up: 100 * MICROSECOND,
+            time: 1000 * MICROSECOND,
+        };
+        replay.run_in(Simulation::new(&machine, Settings::DEFAULT, 1))
+    }
+
+    fn done(threads: &[Vec<Step>], kind: Kind<'_>, number: u32) -> Vec<u64> {
+        replayed(threads, kind, number).expect("nobody waits for ever").steps
+    }
+
+    #[test]
+    fn a_lock_excludes_and_what_becomes_of_it_does_not() {
+        let threads = vec![LOCKED.to_vec(); 4];
+        let at_most = 1000;
+        let alone = replayed(&threads, Kind::Exclusive("mcs"), 1).expect("nobody waits for ever");
+        let waits = alone.waits[0];
+        assert!((500..=at_most).contains(&waits.acquisitions), "{waits:?}");
+        // Three of the four wait all the time.
+        assert!((2.0..=3.0).contains(&(waits.waited as f64 / (1000 * MICROSECOND) as f64)), "{waits:?}");
+        let gone = replayed(&threads, Kind::Gone, 1).expect("nobody waits for ever").waits[0];
+        assert!(gone.acquisitions > 3 * at_most && gone.contended == 0, "{gone:?}");
+        let split = replayed(&threads, Kind::Exclusive("mcs"), 64).expect("nobody waits for ever").waits[0];
+        assert!(split.acquisitions > 2 * at_most && split.acquisitions < gone.acquisitions, "{split:?}");
+        let reads: Vec<Vec<Step>> = vec![vec![Step::Read(0), LOCKED[1], LOCKED[2]]; 4];
+        let read =
+            replayed(&reads, Kind::Shared("rw-phase-fair"), 1).expect("nobody waits for ever").waits[0];
+        assert!(read.acquisitions > 2 * at_most, "{read:?}");
+    }
+
+    #[test]
+    fn who_would_not_wait_leaves_out_what_it_would_have_done() {
+        // The first holds the lock for all its life but a moment.
+        let holds =
+            vec![Step::Lock(0), Step::Work(50 * MICROSECOND), Step::Unlock(0), Step::Work(NANOSECOND)];
+        let tries = vec![Step::Try(0), Step::Work(MICROSECOND), Step::Unlock(0), Step::Work(MICROSECOND)];
+        let steps = done(&[holds.clone(), tries.clone()], Kind::Exclusive("mcs"), 1);
+        let waits = vec![Step::Lock(0), tries[1], tries[2], tries[3]];
+        let waiting = done(&[holds, waits], Kind::Exclusive("mcs"), 1);
+        assert!(steps[1] > 5 * waiting[1], "{steps:?} {waiting:?}");
+    }
+
+    #[test]
+    fn wakes_and_meetings_keep_threads_in_step() {
+        let gives = vec![Step::Work(10 * MICROSECOND), Step::Wake(0)];
+        let takes = vec![Step::Await { what: 0, took: 0 }, Step::Work(MICROSECOND)];
+        let steps = done(&[gives, takes.clone()], Kind::Gone, 1);
+        assert!(steps[0].abs_diff(steps[1]) <= 4 && steps[0] > 100, "{steps:?}");
+        let slow = vec![Step::Work(10 * MICROSECOND), Step::Meet(0)];
+        let fast = vec![Step::Work(MICROSECOND), Step::Meet(0)];
+        let steps = done(&[slow, fast.clone(), fast], Kind::Gone, 1);
+        assert!(steps[0].abs_diff(steps[1]) <= 2 && steps[0].abs_diff(steps[2]) <= 2, "{steps:?}");
+        // Nobody wakes it.
+        assert!(replayed(&[takes], Kind::Gone, 1).is_err());
     }
 }

@@ -643,7 +643,7 @@ impl<H: Host> Recorder<H> {
                 hold_begins_after_wait(record, entry, now);
                 note_acquired(record, layout::TRACE_ACQUIRED_AFTER, lock, pc);
             }
-            _ => self.count_acquired(lock, Some(wait), pc),
+            _ => self.count_acquired(lock, Some(wait), layout::TRACE_ACQUIRED_AFTER, pc),
         }
     }
 
@@ -828,9 +828,9 @@ impl<H: Host> Recorder<H> {
             Some((record, entry)) => {
                 entry.site.store(pc as u64, Relaxed);
                 waits::hold_begins(record, entry, lock);
-                note_acquired(record, layout::TRACE_ACQUIRED, lock, pc);
+                note_acquired(record, acquired_by(how), lock, pc);
             }
-            None => self.count_acquired(lock, None, pc),
+            None => self.count_acquired(lock, None, acquired_by(how), pc),
         }
     }
 
@@ -894,7 +894,7 @@ impl<H: Host> Recorder<H> {
 
     #[cold]
     #[inline(never)]
-    fn count_acquired(&'static self, lock: LockRef<'_>, wait: Option<Wait>, pc: usize) {
+    fn count_acquired(&'static self, lock: LockRef<'_>, wait: Option<Wait>, what: u32, pc: usize) {
         if let Some(visit) = self.enter() {
             let record = visit.record;
             let now = clock::ticks(record.clock.load(Relaxed));
@@ -920,7 +920,6 @@ impl<H: Host> Recorder<H> {
                 if shared {
                     entry.tag.store(lock.address as u64, Relaxed);
                 }
-                let what = if waited { layout::TRACE_ACQUIRED_AFTER } else { layout::TRACE_ACQUIRED };
                 note_acquired(record, what, lock, pc);
             }
             clock::calibrate_sometimes(visit.map, now);
@@ -1183,6 +1182,11 @@ fn is_picked(record: &Record, entry: &Entry) -> bool {
     let left = record.until_sample.load(Relaxed);
     record.until_sample.store(left.wrapping_sub(1), Relaxed);
     count < layout::FIRST_HOLDS || left == 0
+}
+
+/// What is written down of an acquisition without a wait, in this manner.
+fn acquired_by(how: u32) -> u32 {
+    layout::TRACE_ACQUIRED | u32::from(Manner::unpacked(how).tries) << 8
 }
 
 /// Writes down an acquisition, where that is wanted.
