@@ -59,6 +59,7 @@ pub(crate) const SMALL: Options = Options {
     plain_clock: false,
     check: None,
     lone_signals: false,
+    trace: 0,
 };
 
 /// Starts `H`'s recorder in `directory`.
