@@ -274,7 +274,12 @@ mod tests {
                     .expect("there is a first");
                 let line = line.replace("$(pidof server)", "4242");
                 assert!(line.starts_with(page.path), "{line} is no example of {}", page.path);
-                if let Err(error) = command().try_get_matches_from(line.split(' ')) {
+                // What stands between quotes is one word.
+                let words = line.split('\'').enumerate().flat_map(|(index, part)| match index % 2 {
+                    1 => vec![part],
+                    _ => part.split_whitespace().collect(),
+                });
+                if let Err(error) = command().try_get_matches_from(words) {
                     panic!("{line}: {error}");
                 }
             }

@@ -253,9 +253,12 @@ impl Ready<'_> {
         Range::of(runs.iter().zip(before).map(|((rate, _), (before, _))| rate / before))
     }
 
-    /// The numbers of all locks of this name, in a stretch.
+    /// The numbers of all locks of this name, in a stretch. Where the name is (`in program`) can be left out.
     fn named(&self, stretch: usize, name: &str) -> Vec<u32> {
-        let is = |lock: &u32| self.process.locks[*lock as usize].name == name;
+        let is = |lock: &u32| {
+            let whole = &self.process.locks[*lock as usize].name;
+            whole.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ("))
+        };
         let locks = self.lives[stretch].locks.iter().enumerate();
         locks.filter(|(_, lock)| is(lock)).map(|(number, _)| number as u32).collect()
     }

@@ -7,5 +7,6 @@ mod machine;
 mod phases;
 mod priorities;
 mod profile;
+mod replay;
 mod sembench;
 mod turns;

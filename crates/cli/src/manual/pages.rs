@@ -516,11 +516,11 @@ pub(super) const PAGES: &[Page] = &[
             ("poundlock predict", "All questions about ./poundlock.recording"),
             ("poundlock predict --html page.html busy.recording", "And a page for a browser"),
             (
-                "poundlock predict --what-if 'cache.lock (in server): split 16' --what-if 'log (in server): half'",
+                "poundlock predict --what-if 'cache.lock: split 16' --what-if 'log: half'",
                 "Two changes together",
             ),
             ("poundlock predict --cpus 2,8,64 --threads 64", "The curve for another size"),
-            ("poundlock predict --machine epyc-9654 --cpus 96", "On another machine"),
+            ("poundlock predict --machine epyc-9654-2s --cpus 96", "On another machine"),
             ("poundlock predict --validate", "Is it right, on this machine?"),
         ],
         sections: &[(

@@ -678,6 +678,7 @@ mod tests {
     #[test]
     fn who_wakes_whom_is_kept_in_pairs_and_barriers_are_met() {
         let waits = vec![
+            (0, RELEASED, 1, 1), // of a hold that began before
             (0, ACQUIRED, 1, 1),
             (US, BLOCKS, 2, 1),
             (US, RELEASED, 1, 1),
