@@ -330,6 +330,8 @@ struct Trace {
     words_len: usize,
     /// Where the frame inside of the next one ends.
     inner: usize,
+    /// Whether the site, whose stack is not known, is still to come.
+    within: bool,
     /// Where sites are remembered by their frames.
     seen: Option<(Map, &'static [AtomicU32])>,
 }
@@ -395,7 +397,8 @@ impl Trace {
     fn start(site: CallSite) -> Trace {
         let mut frames = [0; MAX_FRAMES];
         frames[0] = site.pc as u64;
-        Trace { site, frames, len: 1, words: [0; MAX_FRAMES], words_len: 0, inner: site.sp, seen: None }
+        let (words, within) = ([0; MAX_FRAMES], site.sp == 0);
+        Trace { site, frames, len: 1, words, words_len: 0, inner: site.sp, within, seen: None }
     }
 
     fn frames(&self) -> &[u64] {
@@ -414,11 +417,16 @@ impl Trace {
         if frame_address <= self.site.sp + size_of::<usize>() {
             return true;
         }
+        // Where that is not known they end at the call.
+        if self.within {
+            self.within = pc != self.frames[0];
+            return true;
+        }
         if pc == 0 || self.len == MAX_FRAMES {
             return false;
         }
         self.frames[self.len] = pc;
-        if self.words_len + 1 == self.len && self.site.sp.is_multiple_of(8) {
+        if self.words_len + 1 == self.len && self.site.sp != 0 && self.site.sp.is_multiple_of(8) {
             self.note_place(pc, frame_address);
         }
         self.inner = frame_address;
