@@ -4,10 +4,12 @@
 //! callers further out are the same as well is then read off the stack: each site remembers where the unwinder
 //! found the outer return addresses, and they must all be there still. Reading is safe, frame by frame from
 //! the inside: up to the first difference the stack *is* the one that was unwound, so the next return address
-//! lies where it lay then. Of several sites that would be in two places of the table, two are remembered.
+//! lies where it lay then. Sites lie in chains, the last one used first, so that a place that is reached in several
+//! ways is unwound once for each.
 //!
-//! Where a place is new, its outer callers often are not. The unwinder stops at the first frame that it found
-//! in the same place before, if all that it found outside of it then is still there.
+//! Where a place is new, or its callers are, most of them often are not. A frame that was found in the same place
+//! before leads to where the next return address lies; that is a frame that was found there before as well, and so
+//! on to the end of the stack, or the unwinder has to be asked.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -16,13 +18,22 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use super::map::Map;
 use super::{CallSite, modules, sys};
 use crate::layout::{
-    self, BLOCK_SIZE, CELL_SIZE, Cell, MAX_FRAMES, PAGE, Record, Run, Site, Slots, StackSlot,
+    self, BLOCK_SIZE, CELL_SIZE, Cell, Chains, MAX_FRAMES, PAGE, Record, Run, Site, Slots, StackSlot,
 };
 
 /// How many cells one record has. Waits that would need more are counted by place only, in the last [`KEPT`].
 const MAX_CELLS: u32 = 1 << 20;
 /// Cells for places only.
 const KEPT: u32 = 1 << 12;
+/// How many sites one record remembers,
+const MAX_SITES: u32 = 1 << 14;
+/// and how many of one place, or of those that share its chain.
+const LONG_CHAIN: usize = 32;
+/// Of as many frames it is kept which site had them, as a power of two.
+const MAX_FRAMES_BITS: u32 = 14;
+/// A site has about as many.
+const FRAMES_OF_SITE: u32 = 8;
+const HALF_PAGE: u64 = PAGE / 2;
 
 /// Whether unwinding takes no lock: libgcc then asks `_dl_find_object`, not `dl_iterate_phdr`, whose lock
 /// another thread may hold while it waits for a lock that we hold.
@@ -81,9 +92,10 @@ fn about(cell: &Cell) -> About {
 
 /// The cell for this, with room for how long what it counts next takes. `None` if there is no room for it.
 fn find(map: Map, record: &Record, what: About) -> Option<&'static Cell> {
-    let first = head(map, record, what)?;
-    let known = chain(map, first).find(|cell| about(cell) == what);
-    let Some(cell) = known else { return new_cell(map, record, what) };
+    let heads = heads::<Cell>(map, record)?;
+    let first = &heads[place(what, heads.len().ilog2())];
+    let known = chain::<Cell>(map, first).find(|(_, cell)| about(cell) == what);
+    let Some((_, cell)) = known else { return new_cell(map, record, what) };
     if cell.count.load(Relaxed) >= layout::EARLY
         && cell.spread.load(Relaxed) == 0
         && let Some(offset) = new_slot(map, &record.blocks, BLOCK_SIZE)
@@ -98,47 +110,118 @@ fn find(map: Map, record: &Record, what: About) -> Option<&'static Cell> {
     Some(cell)
 }
 
-/// The cells from here on.
-fn chain(map: Map, head: &AtomicU32) -> impl Iterator<Item = &'static Cell> {
-    let mut index = head.load(Relaxed);
+/// What lies in [`Chains`] of a record, and only its thread changes.
+trait Linked: Sized + 'static {
+    fn chains(record: &Record) -> &Chains;
+    /// The one with this index.
+    ///
+    /// # Safety
+    /// There is one.
+    unsafe fn at(map: Map, index: u32) -> &'static Self;
+    fn next(&self) -> &AtomicU32;
+    /// In which of this power of two of chains it is.
+    fn place(&self, bits: u32) -> usize;
+}
+
+impl Linked for Cell {
+    fn chains(record: &Record) -> &Chains {
+        &record.cell_chains
+    }
+    unsafe fn at(map: Map, index: u32) -> &'static Cell {
+        // SAFETY: the caller vouches for it.
+        unsafe { map.cell(index) }
+    }
+    fn next(&self) -> &AtomicU32 {
+        &self.next
+    }
+    fn place(&self, bits: u32) -> usize {
+        place(about(self), bits)
+    }
+}
+
+impl Linked for Site {
+    fn chains(record: &Record) -> &Chains {
+        &record.site_chains
+    }
+    unsafe fn at(map: Map, index: u32) -> &'static Site {
+        // SAFETY: the caller vouches for it.
+        unsafe { map.site(index) }
+    }
+    fn next(&self) -> &AtomicU32 {
+        &self.next
+    }
+    fn place(&self, bits: u32) -> usize {
+        site_place(self.pc.load(Relaxed), self.sp.load(Relaxed), bits)
+    }
+}
+
+/// Those in the chain from here on, with their indices.
+fn chain<T: Linked>(map: Map, head: &AtomicU32) -> impl Iterator<Item = (u32, &'static T)> {
+    let mut next = head.load(Relaxed);
     let chain = core::iter::from_fn(move || {
-        // SAFETY: chains hold indices of cells.
-        let cell = (index != 0).then(|| unsafe { map.cell(index) })?;
-        index = cell.next.load(Relaxed);
-        Some(cell)
+        let index = next;
+        // SAFETY: chains hold indices of their own sort.
+        let linked = (index != 0).then(|| unsafe { T::at(map, index) })?;
+        next = linked.next().load(Relaxed);
+        Some((index, linked))
     });
     // Bounded, should a child forked behind our back have written to its parent's chain.
     chain.take(MAX_CELLS as usize)
 }
 
-/// The record's page of heads, of cells and of sites.
-fn heads(map: Map, record: &Record) -> Option<u32> {
-    let page = record.heads.load(Relaxed);
-    if page != 0 {
-        return Some(page);
+/// The heads of such chains of the record, a power of two of them. The first ones of both sorts share a page.
+fn heads<T: Linked>(map: Map, record: &Record) -> Option<&'static [AtomicU32]> {
+    if T::chains(record).heads.load(Relaxed) == 0 {
+        let half = (map.allocate(1)? / HALF_PAGE) as u32;
+        for (chains, half) in [(&record.cell_chains, half), (&record.site_chains, half + 1)] {
+            chains.bits.store(layout::FIRST_HEADS_BITS, Relaxed);
+            chains.heads.store(half, Relaxed);
+        }
     }
-    let page = (map.allocate(1)? / PAGE) as u32;
-    record.cell_heads.store(page, Relaxed);
-    record.cell_heads_bits.store(layout::CELL_HEADS.ilog2(), Relaxed);
-    record.heads.store(page, Relaxed);
-    Some(page)
+    Some(heads_of(map, T::chains(record)))
 }
 
-/// All heads of cells of the record.
-fn cell_heads(map: Map, record: &Record) -> &'static [AtomicU32] {
-    let page = u64::from(record.cell_heads.load(Relaxed)) * PAGE;
-    // SAFETY: as many words as that.
-    unsafe { map.words(page, 1 << record.cell_heads_bits.load(Relaxed)) }
+#[inline(always)]
+fn heads_of(map: Map, chains: &Chains) -> &'static [AtomicU32] {
+    let offset = u64::from(chains.heads.load(Relaxed)) * HALF_PAGE;
+    // SAFETY: there are so many, once there are any.
+    unsafe { map.words(offset, 1 << chains.bits.load(Relaxed)) }
 }
 
-/// The head of the chain that such a cell is in.
-fn head(map: Map, record: &Record, what: About) -> Option<&'static AtomicU32> {
-    heads(map, record)?;
-    let heads = cell_heads(map, record);
-    Some(&heads[place(what, heads.len().ilog2())])
+/// Puts a new one first in its chain.
+fn link<T: Linked>(map: Map, record: &Record, index: u32, new: &T) {
+    let chains = T::chains(record);
+    let count = chains.count.load(Relaxed) + 1;
+    chains.count.store(count, Relaxed);
+    if count > 1 << chains.bits.load(Relaxed) {
+        more_heads::<T>(map, chains);
+    }
+    let heads = heads_of(map, chains);
+    put_first(&heads[new.place(heads.len().ilog2())], index, new);
 }
 
-/// Where in as many heads as this power of two such a cell is.
+fn put_first<T: Linked>(head: &AtomicU32, index: u32, linked: &T) {
+    linked.next().store(head.load(Relaxed), Relaxed);
+    head.store(index, Relaxed);
+}
+
+/// Four times as many heads, over which the chains are spread anew. Without memory all stays as it is.
+fn more_heads<T: Linked>(map: Map, chains: &Chains) {
+    const MORE: u32 = 2;
+    let bits = chains.bits.load(Relaxed) + MORE;
+    let Some(offset) = map.allocate((4u64 << bits).div_ceil(PAGE)) else { return };
+    // SAFETY: just allocated.
+    let new = unsafe { map.words(offset, 1 << bits) };
+    for head in heads_of(map, chains) {
+        for (index, linked) in chain::<T>(map, head) {
+            put_first(&new[linked.place(bits)], index, linked);
+        }
+    }
+    chains.heads.store((offset / HALF_PAGE) as u32, Relaxed);
+    chains.bits.store(bits, Relaxed);
+}
+
+/// Where in as many chains as this power of two such a cell is.
 fn place((tag, stack, holds): About, bits: u32) -> usize {
     let place = u64::from(stack) << 32 | u64::from(holds);
     let key = tag ^ place.wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -148,27 +231,19 @@ fn place((tag, stack, holds): About, bits: u32) -> usize {
 }
 
 fn new_cell(map: Map, record: &Record, what: About) -> Option<&'static Cell> {
-    let count = record.cell_count.load(Relaxed);
     // Some are kept for places that stand for several locks.
     let limit = if what.0 == layout::tag(layout::OVERFLOW, 0) { MAX_CELLS } else { MAX_CELLS - KEPT };
-    if count >= limit {
+    if record.cell_chains.count.load(Relaxed) >= limit {
         return None;
     }
-    if count >= 1 << record.cell_heads_bits.load(Relaxed) {
-        more_heads(map, record);
-    }
     let index = (new_slot(map, &record.cells, CELL_SIZE)? / CELL_SIZE) as u32;
-    record.cell_count.store(count + 1, Relaxed);
     // SAFETY: just allocated.
     let cell = unsafe { map.cell(index) };
     let (tag, stack, holds) = what;
     cell.tag.store(tag, Relaxed);
     cell.stack.store(stack, Relaxed);
     cell.holds.store(holds, Relaxed);
-    // There may be more of them by now.
-    let head = head(map, record, what)?;
-    cell.next.store(head.load(Relaxed), Relaxed);
-    head.store(index, Relaxed);
+    link(map, record, index, cell);
     Some(cell)
 }
 
@@ -193,47 +268,19 @@ fn new_slot(map: Map, slots: &Slots, size: u64) -> Option<u64> {
     Some(offset)
 }
 
-/// Four times as many heads, over which the cells are spread anew. Without memory all stays as it is.
-fn more_heads(map: Map, record: &Record) {
-    const MORE: u32 = 2;
-    let old = cell_heads(map, record);
-    let bits = old.len().ilog2() + MORE;
-    let Some(offset) = map.allocate((4u64 << bits).div_ceil(PAGE)) else { return };
-    // SAFETY: just allocated.
-    let new = unsafe { map.words(offset, 1 << bits) };
-    for head in old {
-        let mut index = head.load(Relaxed);
-        for _ in 0..MAX_CELLS {
-            if index == 0 {
-                break;
-            }
-            // SAFETY: chains hold indices of cells.
-            let cell = unsafe { map.cell(index) };
-            let next = cell.next.load(Relaxed);
-            let head = &new[place(about(cell), bits)];
-            cell.next.store(head.load(Relaxed), Relaxed);
-            head.store(index, Relaxed);
-            index = next;
-        }
-    }
-    record.cell_heads.store((offset / PAGE) as u32, Relaxed);
-    record.cell_heads_bits.store(bits, Relaxed);
-}
-
-/// As [`stack`], if the thread was there before and the first of its two places remembers it: at once.
+/// As [`stack`], if the site is the first of its chain: at once.
 ///
 /// # Safety
 /// The calling thread is at this site.
 #[inline(always)]
 pub(super) unsafe fn known(map: Map, record: &Record, site: CallSite) -> Option<u32> {
-    let heads = record.heads.load(Relaxed);
-    if heads == 0 {
+    let chains = &record.site_chains;
+    if chains.heads.load(Relaxed) == 0 {
         return None;
     }
-    // SAFETY: the second half of the page of heads.
-    let places = unsafe { map.words(u64::from(heads) * PAGE + 4 * layout::CELL_HEADS as u64, layout::SITES) };
-    let index = places[site_place(site)].load(Relaxed);
-    // SAFETY: these places have blocks that are sites; block 0 is page 0, whose first words are no site's.
+    let place = site_place(site.pc as u64, site.sp as u64, chains.bits.load(Relaxed));
+    let index = heads_of(map, chains)[place].load(Relaxed);
+    // SAFETY: chains of sites hold indices of sites; block 0 is page 0, whose first words are no site's.
     let known = unsafe { map.site(index) };
     if index == 0 || known.pc.load(Relaxed) != site.pc as u64 || known.sp.load(Relaxed) != site.sp as u64 {
         return None;
@@ -261,43 +308,67 @@ pub(super) fn stack(map: Map, record: &Record, site: CallSite, unwind: bool) -> 
     if site.pc == 0 {
         return 0;
     }
-    let places = site_places(map, record, site);
-    let known = places.into_iter().flatten().find_map(|place| {
-        let index = place.load(Relaxed);
-        // SAFETY: these places have blocks that are sites.
-        let known = (index != 0).then(|| unsafe { map.site(index) })?;
-        (known.pc.load(Relaxed) == site.pc as u64 && still_there(map, known, site))
-            .then(|| known.stack.load(Relaxed))
-    });
-    if let Some(stack) = known {
+    if let Some(stack) = remembered(map, record, site) {
         return stack;
     }
     let _errno = sys::Errno::keep();
     let mut trace = Trace::start(site);
     if unwind {
         trace.seen = frames_seen(map, record).map(|places| (map, places));
-        trace.unwind();
+        if !trace.begins_as_before(map, record) {
+            trace.unwind();
+        }
     }
     let stack = intern(map, trace.frames());
-    if let Some(places) = places {
-        trace.remember(map, record, places, stack);
-    }
+    trace.remember(map, record, stack);
     stack
 }
 
-/// Where the record has what it remembers of this place, if it remembers it.
-fn site_places(map: Map, record: &Record, site: CallSite) -> Option<[&'static AtomicU32; 2]> {
-    let page = u64::from(heads(map, record)?) * PAGE;
-    // SAFETY: the second half of the page of heads.
-    let places = unsafe { map.words(page + 4 * layout::CELL_HEADS as u64, layout::SITES) };
-    let place = site_place(site);
-    Some([&places[place], &places[place ^ 1]])
+/// The stack of this site, if the thread was there before; it is the first of its chain then.
+fn remembered(map: Map, record: &Record, site: CallSite) -> Option<u32> {
+    let heads = heads::<Site>(map, record)?;
+    let head = &heads[site_place(site.pc as u64, site.sp as u64, heads.len().ilog2())];
+    let mut before = head;
+    for (index, known) in chain::<Site>(map, head) {
+        if known.pc.load(Relaxed) == site.pc as u64 && still_there(map, known, site) {
+            if !core::ptr::eq(before, head) {
+                before.store(known.next.load(Relaxed), Relaxed);
+                put_first(head, index, known);
+            }
+            return Some(known.stack.load(Relaxed));
+        }
+        before = &known.next;
+    }
+    None
 }
 
+/// In which of this power of two of chains such a site is.
 #[inline(always)]
-fn site_place(site: CallSite) -> usize {
-    let hash = (site.pc as u64 ^ (site.sp as u64).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (hash >> (64 - layout::SITES.ilog2())) as usize
+fn site_place(pc: u64, sp: u64, bits: u32) -> usize {
+    let hash = (pc ^ sp.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> (64 - bits)) as usize
+}
+
+/// A site for a place that is not among those of the record: a new one, while there may be more; else the one of
+/// its chain, or of the next one that has any, that was not used for longest. It is in no chain.
+fn site_for(map: Map, record: &Record, site: CallSite) -> Option<(u32, &'static Site)> {
+    let heads = heads::<Site>(map, record)?;
+    let first = site_place(site.pc as u64, site.sp as u64, heads.len().ilog2());
+    let is_long = chain::<Site>(map, &heads[first]).nth(LONG_CHAIN - 1).is_some();
+    if !is_long && record.site_chains.count.load(Relaxed) < MAX_SITES {
+        // SAFETY: just allocated.
+        let new = |offset| ((offset / BLOCK_SIZE) as u32, unsafe { map.site((offset / BLOCK_SIZE) as u32) });
+        if let Some(offset) = new_slot(map, &record.blocks, BLOCK_SIZE) {
+            return Some(new(offset));
+        }
+    }
+    let (head, last) = (0..heads.len())
+        .map(|step| &heads[(first + step) % heads.len()])
+        .find_map(|head| Some((head, chain::<Site>(map, head).last()?)))?;
+    let link = chain::<Site>(map, head).map(|(_, site)| &site.next).find(|next| next.load(Relaxed) == last.0);
+    link.unwrap_or(head).store(0, Relaxed);
+    record.site_chains.count.store(record.site_chains.count.load(Relaxed).saturating_sub(1), Relaxed);
+    Some(last)
 }
 
 /// Whether the thread is at this site, by the same callers.
@@ -334,23 +405,44 @@ struct Trace {
     seen: Option<(Map, &'static [AtomicU32])>,
 }
 
-/// A page of places of frames, where the record has one or can have one.
+/// Places of frames, where the record has some or can have them.
 fn frames_seen(map: Map, record: &Record) -> Option<&'static [AtomicU32]> {
     // Places are only known to be those of the same frames where the frame address is the place's neighbour.
     if cfg!(not(target_arch = "x86_64")) {
         return None;
     }
-    if record.frames.load(Relaxed) == 0 {
-        record.frames.store((map.allocate(1)? / PAGE) as u32, Relaxed);
+    let bits = if record.frames.load(Relaxed) == 0 { 0 } else { record.frames_bits.load(Relaxed) };
+    let sites = record.site_chains.count.load(Relaxed);
+    if bits == 0 || (bits < MAX_FRAMES_BITS && sites * FRAMES_OF_SITE > 1 << bits) {
+        more_frames(map, record, if bits == 0 { layout::FIRST_FRAMES_BITS } else { bits + 2 });
     }
-    // SAFETY: a page of words.
-    Some(unsafe { map.words(u64::from(record.frames.load(Relaxed)) * PAGE, layout::FRAMES) })
+    let page = u64::from(record.frames.load(Relaxed));
+    // SAFETY: as many words as that.
+    (page != 0).then(|| unsafe { map.words(page * PAGE, 1 << record.frames_bits.load(Relaxed)) })
 }
 
-/// Which of the places is that of a frame that returns to `pc` by the word at `place`.
-fn frame_place(place: usize, pc: u64) -> usize {
+/// Room for more frames, with those of all sites. Without memory all stays as it is.
+#[cold]
+fn more_frames(map: Map, record: &Record, bits: u32) {
+    let Some(offset) = map.allocate((4u64 << bits).div_ceil(PAGE)) else { return };
+    // SAFETY: just allocated.
+    let places = unsafe { map.words(offset, 1 << bits) };
+    for head in heads::<Site>(map, record).into_iter().flatten() {
+        for (index, site) in chain::<Site>(map, head) {
+            let Some(outer) = Outer::of(map, site) else { continue };
+            for n in 0..outer.frames.len() {
+                frame_place(places, outer.place(n), outer.frame(n)).store(index, Relaxed);
+            }
+        }
+    }
+    record.frames_bits.store(bits, Relaxed);
+    record.frames.store((offset / PAGE) as u32, Relaxed);
+}
+
+/// That of the places for a frame that returns to `pc` by the word at `place`.
+fn frame_place(places: &[AtomicU32], place: usize, pc: u64) -> &AtomicU32 {
     let hash = (pc ^ (place as u64).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (hash >> (64 - layout::FRAMES.ilog2())) as usize
+    &places[(hash >> (64 - places.len().ilog2())) as usize]
 }
 
 /// A stack that the thread was seen with, from one of its frames on.
@@ -363,23 +455,22 @@ struct Outer {
 }
 
 impl Outer {
-    /// That of a site, outside of the frame that returns to `pc` by the word at `place`, if it had that frame,
-    /// if all places are known, and all is still there.
-    fn find(map: Map, site: &'static Site, place: usize, pc: u64) -> Option<Outer> {
+    /// That of a site outside of its place, if all places of its frames are known.
+    fn of(map: Map, site: &'static Site) -> Option<Outer> {
         let stack = map.stack(site.stack.load(Relaxed))?;
         let frames = stack.frames.get(1..stack.len.load(Relaxed) as usize)?;
         let words = site.words.get(..site.words_len.load(Relaxed) as usize)?;
         let sp = site.sp.load(Relaxed) as usize;
+        (words.len() == frames.len()).then_some(Outer { sp, words, frames, inner: 1 })
+    }
+
+    /// That of a site, outside of the frame that returns to `pc` by the word at `place`, if it had that frame.
+    fn find(map: Map, site: &'static Site, place: usize, pc: u64) -> Option<Outer> {
+        let Outer { sp, words, frames, .. } = Outer::of(map, site)?;
         let word = u16::try_from(place.checked_sub(sp)? / 8).ok()?;
         let at = words.iter().position(|other| other.load(Relaxed) == word)?;
-        if words.len() != frames.len() || frames[at].load(Relaxed) != pc {
-            return None;
-        }
         let outer = Outer { sp, words: &words[at + 1..], frames: &frames[at + 1..], inner: at + 2 };
-        // SAFETY: part of this thread's own stack: a frame of the same function in the same place, so that
-        // the next one lies where it lay. See the head of the file.
-        let is_there = |n| unsafe { (outer.place(n) as *const u64).read_volatile() } == outer.frame(n);
-        (0..outer.frames.len()).all(is_there).then_some(outer)
+        (frames[at].load(Relaxed) == pc).then_some(outer)
     }
 
     fn place(&self, n: usize) -> usize {
@@ -426,34 +517,65 @@ impl Trace {
         !self.joins()
     }
 
+    /// Where the thread was at this place before, by other callers: adds what lies outside of it, if that is known.
+    fn begins_as_before(&mut self, map: Map, record: &Record) -> bool {
+        let Some(heads) = heads::<Site>(map, record).filter(|_| self.seen.is_some()) else { return false };
+        let (pc, sp) = (self.site.pc as u64, self.site.sp as u64);
+        let head = &heads[site_place(pc, sp, heads.len().ilog2())];
+        let is_here = |site: &Site| site.pc.load(Relaxed) == pc && site.sp.load(Relaxed) == sp;
+        let before = chain::<Site>(map, head).find(|(_, site)| is_here(site));
+        let Some(outer) = before.and_then(|(_, site)| Outer::of(map, site)) else { return false };
+        self.follow(&outer) == Some(true) || (self.len > 1 && self.joins()) || {
+            (self.len, self.words_len) = (1, 0);
+            false
+        }
+    }
+
     /// Adds what lies outside of the frame that was added last, if that is known.
     fn joins(&mut self) -> bool {
         let Some((map, places)) = self.seen else { return false };
+        let before = (self.len, self.words_len);
         // All places up to it have to be known.
-        if self.words_len + 1 != self.len {
-            return false;
-        }
-        let (place, pc) = (self.place(self.words_len - 1), self.frames[self.len - 1]);
-        let index = places[frame_place(place, pc)].load(Relaxed);
-        if index == 0 {
-            return false;
-        }
-        // SAFETY: these places have blocks that are sites.
-        let site = unsafe { map.site(index) };
-        let Some(outer) = Outer::find(map, site, place, pc) else { return false };
-        let further = outer.frames.len();
-        // Where that one was cut off this one has to be.
-        if outer.inner + further == MAX_FRAMES && self.len + further < MAX_FRAMES {
-            return false;
-        }
-        for n in 0..further.min(MAX_FRAMES - self.len) {
-            if self.words_len + 1 == self.len {
-                self.note_word(outer.place(n));
+        while self.words_len + 1 == self.len {
+            let (place, pc) = (self.place(self.words_len - 1), self.frames[self.len - 1]);
+            let index = frame_place(places, place, pc).load(Relaxed);
+            // SAFETY: these places have blocks that are sites.
+            let site = (index != 0).then(|| unsafe { map.site(index) });
+            let Some(outer) = site.and_then(|site| Outer::find(map, site, place, pc)) else { break };
+            match self.follow(&outer) {
+                Some(true) => return true,
+                Some(false) => {}
+                None => break,
             }
-            self.frames[self.len] = outer.frame(n);
-            self.len += 1;
         }
-        true
+        (self.len, self.words_len) = before;
+        false
+    }
+
+    /// Adds what lies outside of a frame outside of which that lay before, up to the first frame that is another
+    /// one: that lies where the former one lay. Whether this is all; `None` if nothing can be said.
+    fn follow(&mut self, outer: &Outer) -> Option<bool> {
+        for n in 0..outer.frames.len() {
+            if self.len == MAX_FRAMES {
+                return Some(true);
+            }
+            // SAFETY: part of this thread's own stack: outside of what is the same, the next return address lies
+            // where it lay. See the head of the file.
+            let now = unsafe { (outer.place(n) as *const u64).read_volatile() };
+            let words = self.words_len;
+            self.note_word(outer.place(n));
+            if self.words_len == words {
+                return None;
+            }
+            self.frames[self.len] = now;
+            self.len += 1;
+            if now != outer.frame(n) {
+                return Some(false);
+            }
+        }
+        // Where that one was cut off this one has to be.
+        let cut = outer.inner + outer.frames.len() == MAX_FRAMES;
+        (!cut || self.len == MAX_FRAMES).then_some(true)
     }
 
     fn place(&self, n: usize) -> usize {
@@ -485,16 +607,9 @@ impl Trace {
         self.note_word(place);
     }
 
-    /// What `still_there` needs, in one of these places: one that is not in use yet, or the first.
-    fn remember(&self, map: Map, record: &Record, places: [&AtomicU32; 2], stack: u32) {
-        let place = places.iter().find(|place| place.load(Relaxed) == 0).unwrap_or(&places[0]);
-        let mut index = place.load(Relaxed);
-        if index == 0 {
-            let Some(offset) = new_slot(map, &record.blocks, BLOCK_SIZE) else { return };
-            index = (offset / BLOCK_SIZE) as u32;
-        }
-        // SAFETY: just allocated, or one of these places'.
-        let site = unsafe { map.site(index) };
+    /// What `still_there` needs.
+    fn remember(&self, map: Map, record: &Record, stack: u32) {
+        let Some((index, site)) = site_for(map, record, self.site) else { return };
         site.pc.store(self.site.pc as u64, Relaxed);
         site.sp.store(self.site.sp as u64, Relaxed);
         site.stack.store(stack, Relaxed);
@@ -502,10 +617,10 @@ impl Trace {
             place.store(*word, Relaxed);
         }
         site.words_len.store(self.words_len as u32, Relaxed);
-        place.store(index, Relaxed);
+        link(map, record, index, site);
         let Some((_, places)) = self.seen else { return };
         for n in 0..self.words_len {
-            places[frame_place(self.place(n), self.frames[n + 1])].store(index, Relaxed);
+            frame_place(places, self.place(n), self.frames[n + 1]).store(index, Relaxed);
         }
     }
 }

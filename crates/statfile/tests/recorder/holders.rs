@@ -350,10 +350,10 @@ fn a_hold_that_goes_on_is_charged_so_far() {
     all_is_charged(stats, 1);
 }
 
-/// More places than a thread remembers at a time, and more waits and holds than a place keeps by itself.
+/// More places than a thread has heads for at first, and more waits and holds than a place keeps by itself.
 #[test]
 fn every_wait_and_every_hold_is_in_the_distributions() {
-    const PLACES: usize = 3 * layout::SITES;
+    const PLACES: usize = 3 << layout::FIRST_HEADS_BITS;
     const TIMES: u64 = 3 * layout::EARLY;
     recording!(Spread: directory, recorder, Options { stacks: 8192, ..SMALL });
     let lock = Lock::default();
