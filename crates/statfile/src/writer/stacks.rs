@@ -7,11 +7,11 @@
 //! lies where it lay then. Sites lie in chains, the last one used first, so that a place that is reached in several
 //! ways is unwound once for each.
 //!
-//! Where a place is new, or its callers are, most of them often are not. A frame that was found in the same place
-//! before leads to where the next return address lies; that is a frame that was found there before as well, and so
-//! on to the end of the stack, or the unwinder has to be asked.
+//! Where a place is new, its outer callers often are not. The unwinder stops at the first frame that it found
+//! in the same place before, if all that it found outside of it then is still there.
 
 use core::ffi::{c_int, c_void};
+use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
@@ -29,10 +29,6 @@ const KEPT: u32 = 1 << 12;
 const MAX_SITES: u32 = 1 << 14;
 /// and how many of one place, or of those that share its chain.
 const LONG_CHAIN: usize = 32;
-/// Of as many frames it is kept which site had them, as a power of two.
-const MAX_FRAMES_BITS: u32 = 14;
-/// A site has about as many.
-const FRAMES_OF_SITE: u32 = 8;
 const HALF_PAGE: u64 = PAGE / 2;
 
 /// Whether unwinding takes no lock: libgcc then asks `_dl_find_object`, not `dl_iterate_phdr`, whose lock
@@ -315,9 +311,7 @@ pub(super) fn stack(map: Map, record: &Record, site: CallSite, unwind: bool) -> 
     let mut trace = Trace::start(site);
     if unwind {
         trace.seen = frames_seen(map, record).map(|places| (map, places));
-        if !trace.begins_as_before(map, record) {
-            trace.unwind();
-        }
+        trace.unwind();
     }
     let stack = intern(map, trace.frames());
     trace.remember(map, record, stack);
@@ -331,7 +325,7 @@ fn remembered(map: Map, record: &Record, site: CallSite) -> Option<u32> {
     let mut before = head;
     for (index, known) in chain::<Site>(map, head) {
         if known.pc.load(Relaxed) == site.pc as u64 && still_there(map, known, site) {
-            if !core::ptr::eq(before, head) {
+            if !ptr::eq(before, head) {
                 before.store(known.next.load(Relaxed), Relaxed);
                 put_first(head, index, known);
             }
@@ -405,44 +399,23 @@ struct Trace {
     seen: Option<(Map, &'static [AtomicU32])>,
 }
 
-/// Places of frames, where the record has some or can have them.
+/// A page of places of frames, where the record has one or can have one.
 fn frames_seen(map: Map, record: &Record) -> Option<&'static [AtomicU32]> {
     // Places are only known to be those of the same frames where the frame address is the place's neighbour.
     if cfg!(not(target_arch = "x86_64")) {
         return None;
     }
-    let bits = if record.frames.load(Relaxed) == 0 { 0 } else { record.frames_bits.load(Relaxed) };
-    let sites = record.site_chains.count.load(Relaxed);
-    if bits == 0 || (bits < MAX_FRAMES_BITS && sites * FRAMES_OF_SITE > 1 << bits) {
-        more_frames(map, record, if bits == 0 { layout::FIRST_FRAMES_BITS } else { bits + 2 });
+    if record.frames.load(Relaxed) == 0 {
+        record.frames.store((map.allocate(1)? / PAGE) as u32, Relaxed);
     }
-    let page = u64::from(record.frames.load(Relaxed));
-    // SAFETY: as many words as that.
-    (page != 0).then(|| unsafe { map.words(page * PAGE, 1 << record.frames_bits.load(Relaxed)) })
+    // SAFETY: a page of words.
+    Some(unsafe { map.words(u64::from(record.frames.load(Relaxed)) * PAGE, layout::FRAMES) })
 }
 
-/// Room for more frames, with those of all sites. Without memory all stays as it is.
-#[cold]
-fn more_frames(map: Map, record: &Record, bits: u32) {
-    let Some(offset) = map.allocate((4u64 << bits).div_ceil(PAGE)) else { return };
-    // SAFETY: just allocated.
-    let places = unsafe { map.words(offset, 1 << bits) };
-    for head in heads::<Site>(map, record).into_iter().flatten() {
-        for (index, site) in chain::<Site>(map, head) {
-            let Some(outer) = Outer::of(map, site) else { continue };
-            for n in 0..outer.frames.len() {
-                frame_place(places, outer.place(n), outer.frame(n)).store(index, Relaxed);
-            }
-        }
-    }
-    record.frames_bits.store(bits, Relaxed);
-    record.frames.store((offset / PAGE) as u32, Relaxed);
-}
-
-/// That of the places for a frame that returns to `pc` by the word at `place`.
-fn frame_place(places: &[AtomicU32], place: usize, pc: u64) -> &AtomicU32 {
+/// Which of the places is that of a frame that returns to `pc` by the word at `place`.
+fn frame_place(place: usize, pc: u64) -> usize {
     let hash = (pc ^ (place as u64).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    &places[(hash >> (64 - places.len().ilog2())) as usize]
+    (hash >> (64 - layout::FRAMES.ilog2())) as usize
 }
 
 /// A stack that the thread was seen with, from one of its frames on.
@@ -455,22 +428,23 @@ struct Outer {
 }
 
 impl Outer {
-    /// That of a site outside of its place, if all places of its frames are known.
-    fn of(map: Map, site: &'static Site) -> Option<Outer> {
+    /// That of a site, outside of the frame that returns to `pc` by the word at `place`, if it had that frame,
+    /// if all places are known, and all is still there.
+    fn find(map: Map, site: &'static Site, place: usize, pc: u64) -> Option<Outer> {
         let stack = map.stack(site.stack.load(Relaxed))?;
         let frames = stack.frames.get(1..stack.len.load(Relaxed) as usize)?;
         let words = site.words.get(..site.words_len.load(Relaxed) as usize)?;
         let sp = site.sp.load(Relaxed) as usize;
-        (words.len() == frames.len()).then_some(Outer { sp, words, frames, inner: 1 })
-    }
-
-    /// That of a site, outside of the frame that returns to `pc` by the word at `place`, if it had that frame.
-    fn find(map: Map, site: &'static Site, place: usize, pc: u64) -> Option<Outer> {
-        let Outer { sp, words, frames, .. } = Outer::of(map, site)?;
         let word = u16::try_from(place.checked_sub(sp)? / 8).ok()?;
         let at = words.iter().position(|other| other.load(Relaxed) == word)?;
+        if words.len() != frames.len() || frames[at].load(Relaxed) != pc {
+            return None;
+        }
         let outer = Outer { sp, words: &words[at + 1..], frames: &frames[at + 1..], inner: at + 2 };
-        (frames[at].load(Relaxed) == pc).then_some(outer)
+        // SAFETY: part of this thread's own stack: a frame of the same function in the same place, so that
+        // the next one lies where it lay. See the head of the file.
+        let is_there = |n| unsafe { (outer.place(n) as *const u64).read_volatile() } == outer.frame(n);
+        (0..outer.frames.len()).all(is_there).then_some(outer)
     }
 
     fn place(&self, n: usize) -> usize {
@@ -517,65 +491,34 @@ impl Trace {
         !self.joins()
     }
 
-    /// Where the thread was at this place before, by other callers: adds what lies outside of it, if that is known.
-    fn begins_as_before(&mut self, map: Map, record: &Record) -> bool {
-        let Some(heads) = heads::<Site>(map, record).filter(|_| self.seen.is_some()) else { return false };
-        let (pc, sp) = (self.site.pc as u64, self.site.sp as u64);
-        let head = &heads[site_place(pc, sp, heads.len().ilog2())];
-        let is_here = |site: &Site| site.pc.load(Relaxed) == pc && site.sp.load(Relaxed) == sp;
-        let before = chain::<Site>(map, head).find(|(_, site)| is_here(site));
-        let Some(outer) = before.and_then(|(_, site)| Outer::of(map, site)) else { return false };
-        self.follow(&outer) == Some(true) || (self.len > 1 && self.joins()) || {
-            (self.len, self.words_len) = (1, 0);
-            false
-        }
-    }
-
     /// Adds what lies outside of the frame that was added last, if that is known.
     fn joins(&mut self) -> bool {
         let Some((map, places)) = self.seen else { return false };
-        let before = (self.len, self.words_len);
         // All places up to it have to be known.
-        while self.words_len + 1 == self.len {
-            let (place, pc) = (self.place(self.words_len - 1), self.frames[self.len - 1]);
-            let index = frame_place(places, place, pc).load(Relaxed);
-            // SAFETY: these places have blocks that are sites.
-            let site = (index != 0).then(|| unsafe { map.site(index) });
-            let Some(outer) = site.and_then(|site| Outer::find(map, site, place, pc)) else { break };
-            match self.follow(&outer) {
-                Some(true) => return true,
-                Some(false) => {}
-                None => break,
-            }
+        if self.words_len + 1 != self.len {
+            return false;
         }
-        (self.len, self.words_len) = before;
-        false
-    }
-
-    /// Adds what lies outside of a frame outside of which that lay before, up to the first frame that is another
-    /// one: that lies where the former one lay. Whether this is all; `None` if nothing can be said.
-    fn follow(&mut self, outer: &Outer) -> Option<bool> {
-        for n in 0..outer.frames.len() {
-            if self.len == MAX_FRAMES {
-                return Some(true);
-            }
-            // SAFETY: part of this thread's own stack: outside of what is the same, the next return address lies
-            // where it lay. See the head of the file.
-            let now = unsafe { (outer.place(n) as *const u64).read_volatile() };
-            let words = self.words_len;
-            self.note_word(outer.place(n));
-            if self.words_len == words {
-                return None;
-            }
-            self.frames[self.len] = now;
-            self.len += 1;
-            if now != outer.frame(n) {
-                return Some(false);
-            }
+        let (place, pc) = (self.place(self.words_len - 1), self.frames[self.len - 1]);
+        let index = places[frame_place(place, pc)].load(Relaxed);
+        if index == 0 {
+            return false;
         }
+        // SAFETY: these places have blocks that are sites.
+        let site = unsafe { map.site(index) };
+        let Some(outer) = Outer::find(map, site, place, pc) else { return false };
+        let further = outer.frames.len();
         // Where that one was cut off this one has to be.
-        let cut = outer.inner + outer.frames.len() == MAX_FRAMES;
-        (!cut || self.len == MAX_FRAMES).then_some(true)
+        if outer.inner + further == MAX_FRAMES && self.len + further < MAX_FRAMES {
+            return false;
+        }
+        for n in 0..further.min(MAX_FRAMES - self.len) {
+            if self.words_len + 1 == self.len {
+                self.note_word(outer.place(n));
+            }
+            self.frames[self.len] = outer.frame(n);
+            self.len += 1;
+        }
+        true
     }
 
     fn place(&self, n: usize) -> usize {
@@ -620,7 +563,7 @@ impl Trace {
         link(map, record, index, site);
         let Some((_, places)) = self.seen else { return };
         for n in 0..self.words_len {
-            frame_place(places, self.place(n), self.frames[n + 1]).store(index, Relaxed);
+            places[frame_place(self.place(n), self.frames[n + 1])].store(index, Relaxed);
         }
     }
 }

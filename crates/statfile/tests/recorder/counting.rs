@@ -320,7 +320,7 @@ fn branch_right(lock: &Lock, ways: u32, depth: u32) -> usize {
 }
 
 #[test]
-fn stacks_that_were_not_seen_are_put_together_of_frames_that_were() {
+fn many_ways_to_one_place_are_told_apart() {
     const DEPTH: u32 = 6;
     let directory = tempfile::tempdir().expect("a directory");
     start::<Branches>(directory.path(), SMALL);
