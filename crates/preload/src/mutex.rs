@@ -426,10 +426,8 @@ extern "C" fn lock_whatever(object: &Mutex, address: usize, stack: usize) -> c_i
         return 0;
     }
     // SAFETY: the caller's mutex.
-    if checked == Some(Sort::Glibc)
-        && object.wrong(true).is_none()
-        && unsafe { real::pthread_mutex_trylock(object) } == 0
-    {
+    let take = || unsafe { real::pthread_mutex_trylock(object) } == 0;
+    if checked == Some(Sort::Glibc) && object.wrong(true).is_none() && take() {
         stat::RECORDER.acquired_checked(object.counted(true), site, Manner::LOCK);
         return 0;
     }
