@@ -696,7 +696,7 @@ fn known_programs_do_their_work_on_both() {
     }
     let only = there.join(",");
     let (text, json) =
-        measured(&mut poundlock(), &["programs", "--rounds", "1", "--work", "0.1", "--only", &only]);
+        measured(&mut poundlock(), &["programs", "--rounds", "1", "--work", "0.03", "--only", &only]);
     let rows = json["rows"].as_array().unwrap();
     let who: Vec<_> =
         rows.iter().map(|row| (row["program"].as_str().unwrap(), row["lock"].as_str().unwrap())).collect();

@@ -37,36 +37,17 @@ const PEERS: [(&str, bool, bool); 18] = [
     (HOSTILE, false, false),
 ];
 const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 64, 250];
-const CRITICAL: [f64; 4] = [0.0, 0.2, 2.0, 20.0];
-const THINK: [f64; 4] = [0.0, 0.4, 1.0, 10.0];
+const CRITICAL: [f64; 2] = [0.0, 20.0];
+const THINK: [f64; 2] = [0.0, 10.0];
 
-/// How many of [`CRITICAL`] and of [`THINK`] a run has.
-#[derive(Clone, Copy)]
-enum Size {
-    /// All: as many as a real one.
-    Whole,
-    /// The first and the last. Nothing is missing on the page, but it takes a browser a fourth of the time.
-    Corners,
-}
-
-impl Size {
-    /// The number of points with different work.
-    fn points(self) -> u64 {
-        self.of(CRITICAL).len() as u64 * self.of(THINK).len() as u64
-    }
-
-    fn of(self, all: [f64; 4]) -> Vec<f64> {
-        match self {
-            Size::Whole => all.into(),
-            Size::Corners => vec![all[0], all[3]],
-        }
-    }
-}
+/// The number of points with different work. A real run has more, each with charts of its own: nothing else is on
+/// its page, which takes a browser longer.
+const POINTS: u64 = (CRITICAL.len() * THINK.len()) as u64;
 
 /// A run, in a directory of its own.
-fn made_up(rounds: usize, size: Size) -> tempfile::TempDir {
+fn made_up(rounds: usize) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory can be made");
-    let run = run(rounds, size);
+    let run = run(rounds);
     let json = serde_json::to_string_pretty(&run).unwrap();
     std::fs::write(directory.path().join("run.json"), json).unwrap();
     std::fs::write(directory.path().join("floors.json"), serde_json::to_string(&floors()).unwrap()).unwrap();
@@ -89,10 +70,10 @@ fn made_up(rounds: usize, size: Size) -> tempfile::TempDir {
     directory
 }
 
-fn run(rounds: usize, size: Size) -> Run {
+fn run(rounds: usize) -> Run {
     let mut points = Vec::new();
-    for critical in size.of(CRITICAL) {
-        for think in size.of(THINK) {
+    for critical in CRITICAL {
+        for think in THINK {
             points.extend(THREADS.map(|threads| Point::new(Kind::Grid, threads, critical, think, 0.2)));
         }
     }
@@ -199,7 +180,7 @@ fn refused(directory: &Path) -> (Option<i32>, String) {
 
 #[test]
 fn a_page_goes_to_a_file_or_to_standard_output() {
-    let directory = made_up(1, Size::Corners);
+    let directory = made_up(1);
     let page = report(directory.path());
     let out = directory.path().join("page.html");
     // What was there before must be gone, however long it was.
@@ -215,7 +196,7 @@ fn a_page_goes_to_a_file_or_to_standard_output() {
 
 #[test]
 fn the_same_figures_as_markdown() {
-    let directory = made_up(2, Size::Corners);
+    let directory = made_up(2);
     let mut command = poundlock_bare();
     command.args(["bench", "report", "--markdown", "--targets"]).arg(directory.path());
     let output = run_limited(&mut command, LIMIT);
@@ -250,7 +231,7 @@ fn directories_without_results_and_damaged_ones_are_refused() {
     let (status, line) = refused(&empty.path().join("gone"));
     assert_eq!(status, Some(2), "{line}");
 
-    let directory = made_up(1, Size::Corners);
+    let directory = made_up(1);
     let damage = |file: &str, text: &str| {
         let path = directory.path().join(file);
         let before = std::fs::read(&path).unwrap();
@@ -277,7 +258,7 @@ fn directories_without_results_and_damaged_ones_are_refused() {
 
 #[test]
 fn a_torn_last_line_is_an_interrupted_run() {
-    let directory = made_up(2, Size::Corners);
+    let directory = made_up(2);
     let path = directory.path().join("samples.jsonl");
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() * 3 / 4]).unwrap();
@@ -307,21 +288,18 @@ fn look(browser: &Browser, page: &str, scripted: bool, view: View) -> Seen {
 #[test]
 fn a_browser_draws_the_whole_page() {
     let Some(browser) = Browser::installed() else { return };
-    // One page as large as real ones are, in the view with the least room for its words.
-    let all = VIEWS.map(|view| (Size::Corners, view)).into_iter().chain([(Size::Whole, VIEWS[0])]);
-    for (size, view) in all {
-        let directory = made_up(3, size);
-        let seen = look(&browser, &report(directory.path()), true, view);
+    let page = report(made_up(3).path());
+    for view in VIEWS {
+        let seen = look(&browser, &page, true, view);
         // Throughput, four quantiles, CPU time and two sorts of switches, fairness.
-        let points = size.points();
-        assert_eq!(seen.number("plots"), points * 9);
+        assert_eq!(seen.number("plots"), POINTS * 9);
         // Of those, one quantile and one of CPU time and switches are shown at a time.
-        assert_eq!(seen.number("shown"), points * 4);
+        assert_eq!(seen.number("shown"), POINTS * 4);
         // All but the one that does nothing, and two of ours that are not shown at first.
         assert_eq!(seen.number("bars"), 5 * (PEERS.len() as u64 - 3));
-        assert_eq!(seen.number("cells"), points * 7);
+        assert_eq!(seen.number("cells"), POINTS * 7);
         assert_eq!(seen.number("columns"), 7, "the tip was asked for at each");
-        assert!(seen.number("names") > 60 * points, "{}", seen.findings);
+        assert!(seen.number("names") > 60 * POINTS, "{}", seen.findings);
         assert_eq!(seen.findings["title"], "poundlock beside the locks that people use");
     }
 }
@@ -329,21 +307,20 @@ fn a_browser_draws_the_whole_page() {
 #[test]
 fn the_page_needs_no_script() {
     let Some(browser) = Browser::installed() else { return };
-    let directory = made_up(1, Size::Corners);
+    let directory = made_up(1);
     let seen = look(&browser, &report(directory.path()), false, VIEWS[0]);
-    let points = Size::Corners.points();
-    assert_eq!((seen.number("plots"), seen.number("shown")), (points * 9, points * 4));
+    assert_eq!((seen.number("plots"), seen.number("shown")), (POINTS * 9, POINTS * 4));
 }
 
 #[test]
 fn an_interrupted_run_is_drawn_as_far_as_it_goes() {
     let Some(browser) = Browser::installed() else { return };
-    let directory = made_up(1, Size::Corners);
+    let directory = made_up(1);
     let path = directory.path().join("samples.jsonl");
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
     std::fs::remove_file(directory.path().join("floors.json")).unwrap();
     let seen = look(&browser, &report(directory.path()), true, VIEWS[0]);
     let plots = seen.number("plots");
-    assert!(plots > 0 && plots < Size::Corners.points() * 9, "{plots} plots of half a run");
+    assert!(plots > 0 && plots < POINTS * 9, "{plots} plots of half a run");
 }

@@ -19,7 +19,7 @@ use crate::world::{Report, Settings, World};
 
 /// Executions after which a bound counts as explored, unless [`VARIABLE`] says otherwise. Each planted bug is
 /// found within 300.
-const EXECUTIONS: u64 = 1_000;
+const EXECUTIONS: u64 = 500;
 /// As many at least where a model checks that it comes to something rare: these are parts of their names.
 const RARE: (u64, [&str; 12]) = (
     6_000,
@@ -54,26 +54,28 @@ pub fn explore<P: Modelled>(
     settings: Settings,
     body: impl Fn(&World) + Send + Sync + 'static,
 ) -> Report {
+    run(name, preemptions, settings, P::prepare, Arc::new(body))
+}
+
+/// A body whose type is gone, as that of each thread is: what loom has to do with it is compiled once, not for each of
+/// hundreds of models.
+type Body = Arc<dyn Fn(&World) + Send + Sync>;
+
+fn run(name: &str, preemptions: usize, settings: Settings, prepare: fn(), body: Body) -> Report {
     let limit: u64 = match std::env::var(VARIABLE) {
         Ok(number) => number.parse().unwrap_or_else(|_| panic!("{VARIABLE} is not a number: {number}")),
         Err(_) => EXECUTIONS,
     };
     let limit = if RARE.1.iter().any(|part| name.contains(part)) { limit.max(RARE.0) } else { limit };
-    let body = Arc::new(body);
     let begun = Instant::now();
-    let counts = until_known(|| counts::<P>(preemptions, settings, limit, &body));
+    let counts = until_known(|| counts(preemptions, settings, limit, prepare, &body));
     let report = World::report();
     println!("model {name}: {}; {} ms; {report:?}", counts.join(", "), begun.elapsed().as_millis());
     report
 }
 
 /// How many executions there were, by the number of preemptions.
-fn counts<P: Modelled>(
-    preemptions: usize,
-    settings: Settings,
-    limit: u64,
-    body: &Arc<impl Fn(&World) + Send + Sync + 'static>,
-) -> Vec<String> {
+fn counts(preemptions: usize, settings: Settings, limit: u64, prepare: fn(), body: &Body) -> Vec<String> {
     World::reset_report();
     let explore_with = |bound| {
         let before = World::report().executions;
@@ -87,7 +89,7 @@ fn counts<P: Modelled>(
         builder.check(move || {
             dormant::begin();
             let world = World::begin(settings);
-            P::prepare();
+            prepare();
             body(&world);
             dormant::end();
             world.end();

@@ -413,6 +413,7 @@ impl World {
 
     /// Starts thread number `index`; the main thread is number 0.
     pub fn spawn<T: 'static>(&self, index: u32, body: impl FnOnce(&World) -> T + 'static) -> JoinHandle<T> {
+        let body: Box<dyn FnOnce(&World) -> T> = Box::new(body);
         loom::thread::spawn(move || {
             INDEX.with(|own| own.set(index));
             body(&World::current())

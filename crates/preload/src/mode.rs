@@ -88,10 +88,16 @@ pub(crate) fn fast() -> Option<Sort> {
     }
 }
 
-/// Whether the mutexes are the default ones, in a process under check.
+/// Whose the mutexes are, in a process under check: of the program's own and the default ones.
 #[inline(always)]
-pub(crate) fn is_checked_default() -> bool {
-    known() == Sort::Poundlock as u8 | COUNTED | CHECKED
+pub(crate) fn checked_sort() -> Option<Sort> {
+    const GLIBC: u8 = Sort::Glibc as u8 | COUNTED | CHECKED;
+    const POUNDLOCK: u8 = Sort::Poundlock as u8 | COUNTED | CHECKED;
+    match known() {
+        POUNDLOCK => Some(Sort::Poundlock),
+        GLIBC => Some(Sort::Glibc),
+        _ => None,
+    }
 }
 
 /// Whose the mutexes are, if they are counted and not checked.

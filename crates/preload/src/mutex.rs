@@ -420,8 +420,15 @@ extern "C" fn count_acquired(object: &Mutex, address: usize, stack: usize) -> c_
 #[inline(never)]
 extern "C" fn lock_whatever(object: &Mutex, address: usize, stack: usize) -> c_int {
     let site = CallSite { pc: address, sp: stack };
-    if mode::is_checked_default() && object.is_plain() && object.poundlock().take() {
+    let checked = if object.is_plain() { mode::checked_sort() } else { None };
+    if checked == Some(Sort::Poundlock) && object.poundlock().take() {
         stat::RECORDER.acquired_checked(object.counted(false), site, Manner::LOCK);
+        return 0;
+    }
+    // SAFETY: the caller's mutex.
+    let take = || unsafe { real::pthread_mutex_trylock(object) } == 0;
+    if checked == Some(Sort::Glibc) && object.wrong(true).is_none() && take() {
+        stat::RECORDER.acquired_checked(object.counted(true), site, Manner::LOCK);
         return 0;
     }
     if mode::fast().is_some() && object.is_native() {
@@ -433,9 +440,6 @@ extern "C" fn lock_whatever(object: &Mutex, address: usize, stack: usize) -> c_i
             let place = stat::RECORDER.place(counted);
             // SAFETY: the caller's mutex.
             if unsafe { real::pthread_mutex_trylock(object) } == 0 {
-                if check::is_on() {
-                    look_at(object, site);
-                }
                 if !stat::RECORDER.acquired_at(place, counted, address) {
                     stat::RECORDER.acquired(counted, site, Manner::LOCK);
                 }
@@ -660,12 +664,18 @@ extern "C" fn unlock_other(object: &Mutex, address: usize, stack: usize) -> c_in
 #[inline(never)]
 extern "C" fn unlock_whatever(object: &Mutex, address: usize, stack: usize) -> c_int {
     let site = CallSite { pc: address, sp: stack };
-    if mode::is_checked_default() && object.is_plain() && object.poundlock().is_locked() {
+    let checked = if object.is_plain() { mode::checked_sort() } else { None };
+    if checked == Some(Sort::Poundlock) && object.poundlock().is_locked() {
         stat::RECORDER.released_checked(object.counted(false), site);
         return match object.poundlock().unlock_fast() {
             Ok(()) => 0,
             Err(why) => unlock_contended(object, why),
         };
+    }
+    if checked == Some(Sort::Glibc) && object.wrong(true).is_none() && object.is_glibc_locked() {
+        stat::RECORDER.released_checked(object.counted(true), site);
+        // SAFETY: the caller's mutex.
+        return unsafe { real::pthread_mutex_unlock(object) };
     }
     unlock_any_checked(object, site)
 }

@@ -244,6 +244,7 @@ impl Mutex {
     }
 
     /// What is wrong with its bytes, if they are none that a mutex has, ours or glibc's.
+    #[inline]
     pub(crate) fn wrong(&self, glibc: bool) -> Option<Wrong> {
         /// glibc's bit for mutexes that processes share.
         const SHARED: u32 = 0x80;

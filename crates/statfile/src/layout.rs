@@ -147,11 +147,9 @@ pub const CHUNK_ENTRIES: u32 = 128;
 pub const CHUNK_PAGES: u64 = 2;
 /// Directory entries inside a record's own page; a larger directory is a run of pages.
 pub const SMALL_DIRECTORY: usize = 912;
-/// Heads of cell chains in the first half of a record's page of heads; a later run of pages has a power of two
-/// times as many.
-pub const CELL_HEADS: usize = 512;
-/// Places for [`Site`]s in its second half.
-pub const SITES: usize = 512;
+/// Heads of a record's first [`Chains`] of cells, and of its first ones of sites: half a page each, as a power of
+/// two.
+pub const FIRST_HEADS_BITS: u32 = 9;
 /// Places of frames for which a thread keeps which of its [`Site`]s had that frame last.
 pub const FRAMES: usize = 1024;
 /// How many return addresses of a stack are kept.
@@ -710,29 +708,24 @@ pub struct Record {
     pub cells: Slots,
     /// and its blocks, which are [`Spread`]s and [`Site`]s.
     pub blocks: Slots,
-    /// The page of heads: those of the first cell chains, and the blocks of the sites. 0 if there is none yet.
-    pub heads: AtomicU32,
-    /// The first page of the heads of the cell chains; 0 if there is none yet.
-    pub cell_heads: AtomicU32,
-    /// How many of those there are, as a power of two.
-    pub cell_heads_bits: AtomicU32,
-    /// How many cells this record has.
-    pub cell_count: AtomicU32,
+    /// In which the cells are found,
+    pub cell_chains: Chains,
+    /// and the sites.
+    pub site_chains: Chains,
     /// The page of this record's [`Events`]; 0 if there is none yet.
     pub events: AtomicU32,
+    /// How many waits began, and have not ended, inside of the one that is shown.
+    pub nested: AtomicU32,
     /// The tag of the condition variable that the thread last waited for, if it was woken,
     pub woken_by: AtomicU64,
     /// that of the mutex with which it did,
     pub woken_with: AtomicU64,
     /// and how often it had acquired that when the wait was over.
     pub woken_at: AtomicU64,
-    /// How many waits began, and have not ended, inside of the one that is shown.
-    pub nested: AtomicU32,
-    /// The page of this record's [`Tracer`]; 0 if there is none yet.
-    pub tracer: AtomicU32,
     /// The page of [`FRAMES`] blocks of sites, by their frames; 0 if there is none yet.
     pub frames: AtomicU32,
-    _pad: u32,
+    /// The page of this record's [`Tracer`]; 0 if there is none yet.
+    pub tracer: AtomicU32,
     /// Waits that found no room for a cell.
     pub others: Cell,
     /// Sums over earlier lock instances: see RECYCLE.
@@ -756,6 +749,18 @@ impl Record {
         // SAFETY: as large and as aligned as asserted below, and all of it atomics, which any bytes are.
         unsafe { &*self.small_directory.as_ptr().cast() }
     }
+}
+
+/// Chains of cells or sites of a record, by a hash.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Chains {
+    /// Where their heads are, in half pages; 0 if there are none yet.
+    pub heads: AtomicU32,
+    /// How many heads, as a power of two.
+    pub bits: AtomicU32,
+    /// How many are in the chains.
+    pub count: AtomicU32,
 }
 
 /// Cells or blocks of a record: which are in use, and where the next one will be.
@@ -851,6 +856,8 @@ pub struct Site {
     pub words_len: AtomicU32,
     /// Where the return address of each outer frame was found, in words above `sp`.
     pub words: [AtomicU16; MAX_FRAMES],
+    /// The next site in the chain, as offset / [`BLOCK_SIZE`]; 0 ends it.
+    pub next: AtomicU32,
 }
 
 /// Buckets of a cell.
@@ -1255,7 +1262,7 @@ const _: () = {
     assert!(size_of::<Cell>() == CELL_SIZE as usize);
     assert!(size_of::<Spread>() == BLOCK_SIZE as usize && size_of::<Site>() == BLOCK_SIZE as usize);
     assert!(offset_of!(Spread, tag) == offset_of!(Site, tag));
-    assert!(4 * (CELL_HEADS + SITES) == PAGE as usize && 4 * FRAMES == PAGE as usize);
+    assert!(2 * (4 << FIRST_HEADS_BITS) == PAGE && 4 * FRAMES == PAGE as usize);
     assert!(EARLY as u32 * EARLY_BITS <= u32::BITS && CELL_BUCKETS < 1 << EARLY_BITS);
     assert!(size_of::<Events>() <= PAGE as usize);
     assert!(bucket(u64::MAX) == BUCKETS - 1);

@@ -16,7 +16,7 @@ mod traced;
 pub mod writer;
 
 pub use live::{Described, Live, LiveHold, LiveLock, LiveThread, LiveWait, Log, Logged, LoggedLock, Unseen};
-pub use reader::{Locks, forget_longest, read, read_apart};
+pub use reader::{Follower, Locks, forget_longest, read, read_apart};
 pub use snapshot::{
     ArrayEnd, ArrayStats, Durations, Error, EventCount, Hold, HoldNow, Holder, LockKind, LockStats, Module,
     Site, Snapshot, ThreadStats, WaitNow,

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::mem::{offset_of, size_of};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::clock::Clock;
@@ -44,7 +44,38 @@ pub fn read(path: &Path, now_ns: u64) -> Result<Snapshot, Error> {
 /// # Errors
 /// As [`read`].
 pub fn read_apart(path: &Path, now_ns: u64) -> Result<(Snapshot, Locks), Error> {
-    Reader::open(path)?.snapshot(now_ns)
+    let reader = Reader::open(path)?;
+    let sums = reader.lock_table()?;
+    reader.snapshot(sums, now_ns)
+}
+
+/// A file that is read again and again, of a process that goes on. What its cells said is kept, so that only those
+/// that have changed since are taken in.
+pub struct Follower {
+    path: PathBuf,
+    kept: Kept,
+}
+
+impl Follower {
+    /// Of the file at `path`.
+    #[must_use]
+    pub fn new(path: PathBuf) -> Follower {
+        Follower { path, kept: Kept::default() }
+    }
+
+    /// As [`read_apart`], with the locks that somebody has waited for, in no order. They lack the distributions, and
+    /// how long they were held while nobody waited.
+    ///
+    /// # Errors
+    /// As [`read`].
+    pub fn look(&mut self, now_ns: u64) -> Result<(Snapshot, Vec<LockStats>), Error> {
+        let reader = Reader::open(&self.path)?;
+        let mut sums = reader.lock_table()?;
+        sums.kept = Some(std::mem::take(&mut self.kept));
+        let (snapshot, Locks { mut sums, stacks, clock }) = reader.snapshot(sums, now_ns)?;
+        self.kept = sums.kept.take().unwrap_or_default();
+        Ok((snapshot, sums.finish_waited(&self.kept, &stacks, &clock)))
+    }
 }
 
 /// Begins the longest waits and holds anew, by lock and place, and the longest durations of events, of a
@@ -82,6 +113,7 @@ impl Locks {
 }
 
 /// Bytes copied from the file, read by field.
+#[derive(Default)]
 pub(crate) struct Block(Vec<u8>);
 
 impl Block {
@@ -158,6 +190,73 @@ impl Waits {
         plus(&mut self.timeouts, other.timeouts);
         plus(&mut self.vain, other.vain);
         self.max = self.max.max(other.max);
+    }
+
+    /// Adds, or takes away again what was added. The longest stays.
+    fn change(&mut self, other: &Waits, plus: bool) {
+        let change = |sum: &mut u64, amount: u64| {
+            *sum = if plus { sum.wrapping_add(amount) } else { sum.wrapping_sub(amount) };
+        };
+        change(&mut self.count, other.count);
+        change(&mut self.total, other.total);
+        change(&mut self.charged, other.charged);
+        change(&mut self.timeouts, other.timeouts);
+        self.max = self.max.max(other.max);
+    }
+}
+
+/// What is known from one look of a [`Follower`] to the next.
+#[derive(Default)]
+struct Kept {
+    /// Runs of cells as they were, by their first page.
+    runs: HashMap<u64, Block>,
+    /// The sums of cells, by the lock's tag.
+    cells: HashMap<u64, OfLock>,
+    /// Of each record all waits, and those for locks.
+    threads: HashMap<u32, [Waits; 2]>,
+}
+
+/// The sums of a lock's cells.
+struct OfLock {
+    /// Whether it is acquired.
+    acquired: bool,
+    /// By what they count ([`Cell::holds`]), and with which stack.
+    sums: Vec<(u32, u32, Waits)>,
+}
+
+/// What a cell says. Its numbers may come in any order, as its writer goes on.
+struct Said {
+    tag: u64,
+    holds: u32,
+    stack: u32,
+    waits: Waits,
+}
+
+impl Said {
+    fn of(block: &Block, at: usize) -> Said {
+        Said {
+            tag: block.u64(at + offset_of!(Cell, tag)),
+            holds: block.u32(at + offset_of!(Cell, holds)),
+            stack: block.u32(at + offset_of!(Cell, stack)),
+            waits: Waits {
+                count: block.u64(at + offset_of!(Cell, count)),
+                total: block.u64(at + offset_of!(Cell, total)),
+                max: block.u64(at + offset_of!(Cell, max)),
+                charged: block.u64(at + offset_of!(Cell, charged)),
+                timeouts: block.u32(at + offset_of!(Cell, timeouts)).into(),
+                vain: 0,
+            },
+        }
+    }
+
+    /// Adds it to the sums of its lock, or takes it away again.
+    fn change(&self, of_lock: &mut OfLock, plus: bool) {
+        let is_it = |(holds, stack, _): &(u32, u32, Waits)| (*holds, *stack) == (self.holds, self.stack);
+        let at = of_lock.sums.iter().position(is_it).unwrap_or_else(|| {
+            of_lock.sums.push((self.holds, self.stack, Waits::default()));
+            of_lock.sums.len() - 1
+        });
+        of_lock.sums[at].2.change(&self.waits, plus);
     }
 }
 
@@ -248,6 +347,8 @@ struct Sums {
     acquired: Vec<bool>,
     /// The cells in use and the spreads, by groups of [`GROUP`] locks: a file may have millions.
     cells: Vec<Packed>,
+    /// Of a [`Follower`] instead.
+    kept: Option<Kept>,
     /// What is not in the file as such.
     others: Vec<Part>,
     recycled: Sum,
@@ -372,6 +473,34 @@ impl Sums {
             each(finish(&recycled, &[], &Taken::default(), stacks, clock));
         }
     }
+
+    /// The locks that somebody has waited for, by what was kept of their cells.
+    fn finish_waited(mut self, kept: &Kept, stacks: &Stacks, clock: &Clock) -> Vec<LockStats> {
+        let mut parts = std::mem::take(&mut self.others);
+        for (&tag, of_lock) in &kept.cells {
+            let lock = self.index(tag);
+            let sums = of_lock.sums.iter().cloned();
+            parts.extend(sums.map(|(holds, stack, waits)| part(lock, holds, stack, waits, stacks)));
+        }
+        parts.sort_unstable_by_key(|part| (part.lock, part.of, part.stack));
+        let waited = |own: &&[Part]| own.iter().any(|part| part.of == Of::Waits && part.waits.count != 0);
+        let finish = |own: &[Part]| {
+            let lock = &self.locks[own[0].lock as usize];
+            LockStats { slot: own[0].lock, ..finish(lock, own, &Taken::default(), stacks, clock) }
+        };
+        parts.chunk_by(|a, b| a.lock == b.lock).filter(waited).map(finish).collect()
+    }
+}
+
+/// What cells of a lock say that count this with that stack.
+fn part(lock: u32, holds: u32, stack: u32, mut waits: Waits, stacks: &Stacks) -> Part {
+    let of = if holds == layout::OF_WAITS {
+        (waits.charged, waits.vain) = (0, waits.charged);
+        Of::Waits
+    } else {
+        Of::Holds(stacks.get(holds as usize - 1).and_then(|stack| stack.first()).copied().unwrap_or(0))
+    };
+    Part { lock, of, stack, waits }
 }
 
 /// What [`Sums::cell`] and [`Sums::spread`] have kept of a group of locks, whose first has this index.
@@ -394,14 +523,8 @@ fn unpack(cells: &Packed, first: usize, stacks: &Stacks, parts: &mut Vec<Part>, 
             taken.add(holds, (bucket as usize).wrapping_sub(1), 1);
             early >>= layout::EARLY_BITS;
         }
-        let mut waits = Waits { count, total, max, charged, timeouts, vain: 0 };
-        let of = if holds == layout::OF_WAITS {
-            (waits.charged, waits.vain) = (0, charged);
-            Of::Waits
-        } else {
-            Of::Holds(stacks.get(holds as usize - 1).and_then(|stack| stack.first()).copied().unwrap_or(0))
-        };
-        parts.push(Part { lock: (first + lock) as u32, of, stack, waits });
+        let waits = Waits { count, total, max, charged, timeouts, vain: 0 };
+        parts.push(part((first + lock) as u32, holds, stack, waits, stacks));
     }
 }
 
@@ -484,10 +607,9 @@ impl Reader {
         Ok((block, count))
     }
 
-    fn snapshot(self, now_ns: u64) -> Result<(Snapshot, Locks), Error> {
+    fn snapshot(self, mut sums: Sums, now_ns: u64) -> Result<(Snapshot, Locks), Error> {
         let header = &self.header;
         let clock = self.clock();
-        let mut sums = self.lock_table()?;
         self.records(&mut sums);
 
         let end_ns = self.end_ns(&sums, &clock, now_ns);
@@ -623,6 +745,7 @@ impl Reader {
             acquired,
             recycled: Sum::default(),
             cells,
+            kept: None,
             others: Vec::new(),
             threads: Vec::new(),
             dropped_waits: 0,
@@ -678,7 +801,9 @@ impl Reader {
             }
             (&large, 0)
         };
-        let mut chunk = Block(vec![0; (layout::CHUNK_PAGES * PAGE) as usize]);
+        // How long locks were held is in the second half.
+        let follows = sums.kept.is_some();
+        let mut chunk = Block(vec![0; (if follows { 1 } else { layout::CHUNK_PAGES } * PAGE) as usize]);
         for index in 0..len.min((directory.0.len() - at) / 4) {
             let page = u64::from(directory.u32(at + 4 * index)) * PAGE;
             if page == 0 || !sums.seen.insert(page) {
@@ -691,7 +816,12 @@ impl Reader {
                 let tag = chunk.u64(at + offset_of!(Entry, tag));
                 match sums.lock(tag) {
                     Some(lock) => {
-                        lock.sum.add(&chunk, at, at + PAGE as usize);
+                        if follows {
+                            let acquisitions = chunk.u64(at + offset_of!(Entry, acquisitions));
+                            lock.sum.acquisitions = lock.sum.acquisitions.saturating_add(acquisitions);
+                        } else {
+                            lock.sum.add(&chunk, at, at + PAGE as usize);
+                        }
                         let is_acquired = lock.kind.is_acquired();
                         if let Some(longest) = sums.longest.as_mut().filter(|_| is_acquired) {
                             longest.push(page + PAGE + (at + offset_of!(Holds, max)) as u64);
@@ -709,29 +839,32 @@ impl Reader {
     }
 
     fn cells(&self, record: &Block, sums: &mut Sums, thread: &mut Thread) {
-        let waits_of = |block: &Block, at: usize| Waits {
-            count: block.u64(at + offset_of!(Cell, count)),
-            total: block.u64(at + offset_of!(Cell, total)),
-            max: block.u64(at + offset_of!(Cell, max)),
-            ..Waits::default()
-        };
-        let others = waits_of(record, offset_of!(Record, others));
+        if let Some(mut kept) = sums.kept.take() {
+            self.changes(record, sums, &mut kept, thread);
+            sums.kept = Some(kept);
+        } else {
+            self.all_cells(record, sums, thread);
+        }
+        let others = Said::of(record, offset_of!(Record, others)).waits;
         sums.dropped_waits = sums.dropped_waits.saturating_add(others.count);
         if others.count != 0 {
+            let others = Waits { charged: 0, timeouts: 0, ..others };
             thread.waited.add(&others);
             thread.waited_for_locks.add(&others);
             sums.others.push(Part { lock: layout::OVERFLOW, of: Of::Waits, stack: 0, waits: others });
         }
+    }
+
+    fn all_cells(&self, record: &Block, sums: &mut Sums, thread: &mut Thread) {
         self.runs(record, offset_of!(Record, cells), layout::CELL_SIZE, sums, |sums, block, at, offset| {
-            let count = block.u64(at + offset_of!(Cell, count));
-            if count == 0 {
+            let said = Said::of(block, at);
+            if said.waits.count == 0 {
                 return;
             }
-            if block.u32(at + offset_of!(Cell, holds)) == layout::OF_WAITS {
-                let waits = waits_of(block, at);
-                thread.waited.add(&waits);
-                if sums.is_acquired(block.u64(at + offset_of!(Cell, tag))) {
-                    thread.waited_for_locks.add(&waits);
+            if said.holds == layout::OF_WAITS {
+                thread.waited.add(&said.waits);
+                if sums.is_acquired(said.tag) {
+                    thread.waited_for_locks.add(&said.waits);
                 }
             }
             match &mut sums.longest {
@@ -747,6 +880,40 @@ impl Reader {
         });
     }
 
+    /// Takes in the cells that have changed since the last look.
+    fn changes(&self, record: &Block, sums: &mut Sums, kept: &mut Kept, thread: &mut Thread) {
+        const SIZE: usize = layout::CELL_SIZE as usize;
+        let [all, of_locks] = kept.threads.entry(thread.record).or_default();
+        let mut page = u64::from(record.u32(offset_of!(Record, cells) + offset_of!(Slots, run))) * PAGE;
+        let mut block = Block::default();
+        while self.run(page, sums, &mut block) {
+            let before = kept.runs.entry(page).or_default();
+            for at in (SIZE..block.0.len()).step_by(SIZE) {
+                if before.0.get(at..at + SIZE) == Some(&block.0[at..at + SIZE]) {
+                    continue;
+                }
+                for (said, plus) in [(Said::of(before, at), false), (Said::of(&block, at), true)] {
+                    if said.waits.count == 0 {
+                        continue;
+                    }
+                    let acquired = sums.is_acquired(said.tag);
+                    let new = || OfLock { acquired, sums: Vec::new() };
+                    let of_lock = kept.cells.entry(said.tag).or_insert_with(new);
+                    said.change(of_lock, plus);
+                    if said.holds == layout::OF_WAITS {
+                        all.change(&said.waits, plus);
+                        if of_lock.acquired {
+                            of_locks.change(&said.waits, plus);
+                        }
+                    }
+                }
+            }
+            page = u64::from(block.u32(offset_of!(Run, previous))) * PAGE;
+            std::mem::swap(before, &mut block);
+        }
+        (thread.waited, thread.waited_for_locks) = (all.clone(), of_locks.clone());
+    }
+
     /// Calls `each` with what lies in the runs of the record's [`Slots`] at `slots`: where it lies in the
     /// block that was read, and in the file.
     fn runs(
@@ -758,25 +925,31 @@ impl Reader {
         mut each: impl FnMut(&mut Sums, &Block, usize, u64),
     ) {
         let mut page = u64::from(record.u32(slots + offset_of!(Slots, run))) * PAGE;
-        let mut block = Block(Vec::new());
-        while page != 0 && sums.seen.insert(page) {
-            block.0.resize(PAGE as usize, 0);
-            if self.fill(&mut block, page).is_none() {
-                return;
-            }
-            let pages = u64::from(block.u32(offset_of!(Run, pages))).clamp(1, layout::RUN_PAGES);
-            let own = (1..pages).take_while(|n| sums.seen.insert(page + n * PAGE)).count() as u64;
-            if own > 0 {
-                block.0.resize(((1 + own) * PAGE) as usize, 0);
-                if self.fill(&mut block, page).is_none() {
-                    return;
-                }
-            }
+        let mut block = Block::default();
+        while self.run(page, sums, &mut block) {
             for at in (size as usize..block.0.len()).step_by(size as usize) {
                 each(sums, &block, at, page + at as u64);
             }
             page = u64::from(block.u32(offset_of!(Run, previous))) * PAGE;
         }
+    }
+
+    /// Reads the run at `page`. Whether there is one, and it was not read before.
+    fn run(&self, page: u64, sums: &mut Sums, block: &mut Block) -> bool {
+        if page == 0 || !sums.seen.insert(page) {
+            return false;
+        }
+        block.0.resize(PAGE as usize, 0);
+        if self.fill(block, page).is_none() {
+            return false;
+        }
+        let pages = u64::from(block.u32(offset_of!(Run, pages))).clamp(1, layout::RUN_PAGES);
+        let own = (1..pages).take_while(|n| sums.seen.insert(page + n * PAGE)).count() as u64;
+        if own > 0 {
+            block.0.resize(((1 + own) * PAGE) as usize, 0);
+            return self.fill(block, page).is_some();
+        }
+        true
     }
 
     fn finish_thread(

@@ -13,6 +13,8 @@
 //! pointer is at, and no more. Every word goes through `maud`, which escapes it: names and messages come from
 //! files.
 
+use std::mem::MaybeUninit;
+
 use maud::{Markup, PreEscaped, html};
 
 use crate::Summary;
@@ -158,8 +160,32 @@ fn facts(results: &Results) -> Markup {
 }
 
 fn began(seconds: u64) -> String {
-    let time = i64::try_from(seconds).ok().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
-    time.map_or_else(|| "unknown".to_owned(), |time| time.strftime("%-d %B %Y, %H:%M UTC").to_string())
+    const MONTHS: [&str; 12] = [
+        "January",
+        "February",
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
+    ];
+    let mut parts = MaybeUninit::<libc::tm>::zeroed();
+    let there = libc::time_t::try_from(seconds).is_ok_and(|seconds| {
+        // SAFETY: both are ours.
+        !unsafe { libc::gmtime_r(&raw const seconds, parts.as_mut_ptr()) }.is_null()
+    });
+    if !there {
+        return "unknown".to_owned();
+    }
+    // SAFETY: filled in by the call.
+    let t = unsafe { parts.assume_init() };
+    let (month, year) = (MONTHS[t.tm_mon as usize], i64::from(t.tm_year) + 1900);
+    format!("{} {month} {year}, {:02}:{:02} UTC", t.tm_mday, t.tm_hour, t.tm_min)
 }
 
 /// What the reader must know before any figure: what is missing, and what makes figures worth less.

@@ -100,6 +100,11 @@ pub(super) fn line(frames: &[Frame]) -> Option<&Frame> {
     frames.iter().find(|frame| !acquires(&frame.function)).or(frames.first()).copied()
 }
 
+/// Whether it is the line of a stack that made a lock, if no frame inside of it is.
+pub(super) fn is_making_line(frame: &Frame) -> bool {
+    !frame.is_plumbing && !makes_locks(&frame.function)
+}
+
 /// The same of a stack that made a lock.
 pub(super) fn making_line(frames: &[Frame]) -> Option<&Frame> {
     let frames = interesting(frames);

@@ -7,7 +7,7 @@ use poundlock_statfile::LockKind;
 use crate::observe::symbols::{Frame, Space};
 
 use super::feed::Described;
-use super::finding::{Lock, line, making_line};
+use super::finding::{Lock, is_making_line, line, making_line};
 
 /// The names of a process.
 pub(super) struct Naming<'a> {
@@ -50,6 +50,19 @@ impl<'a> Naming<'a> {
     /// A stack in names.
     pub(super) fn frames(&self, stack: &[u64]) -> Vec<Frame> {
         stack.iter().flat_map(|&address| self.space.call(address).to_vec()).collect()
+    }
+
+    /// As much of a stack that made a lock as has its [`making_line`]. What lies outside is not looked up: the files
+    /// in which the lines of a system's libraries are may be large.
+    pub(super) fn making(&self, stack: &[u64]) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        for &address in stack {
+            frames.extend_from_slice(&self.space.call(address));
+            if frames.iter().any(is_making_line) {
+                break;
+            }
+        }
+        frames
     }
 
     /// A lock, as far as it is known. `made` is the stack of the call that initialised it, `taken` that of one that

@@ -252,7 +252,7 @@ impl Process {
             return known;
         }
         let stack = self.feed.class_stack(class);
-        let frames = self.tell(0, symbols, |teller| teller.naming.frames(&stack));
+        let frames = self.tell(0, symbols, |teller| teller.naming.making(&stack));
         let line = making_line(&frames).filter(|line| !line.module.is_empty());
         // What wraps the call is a part of it: a function that makes locks can make several, each on a line.
         let upto = line.and_then(|line| frames.iter().position(|frame| std::ptr::eq(frame, line)));

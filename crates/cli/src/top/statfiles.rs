@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use poundlock_statfile::{Error, Live, Snapshot};
+use poundlock_statfile::{Error, Follower, Live, Snapshot};
 
 use super::source::{Looked, Source};
 use crate::library;
@@ -40,6 +40,7 @@ struct Tracked {
     name: String,
     path: PathBuf,
     live: Live,
+    figures: Follower,
     space: Rc<Space<'static>>,
     generation: u32,
     /// How many files it had mapped when its space was made.
@@ -157,6 +158,7 @@ impl StatFiles {
             pid,
             started: pid.and_then(Stat::read).map_or(0, |stat| stat.started),
             name: pid.map(name_of).unwrap_or_default(),
+            figures: Follower::new(path.clone()),
             path,
             live,
             space: Rc::new(self.symbols.space_of(Cow::Owned(Snapshot::default()))),
@@ -230,13 +232,7 @@ impl Tracked {
     }
 
     fn look(&mut self, symbols: &'static Symbols, now_ns: u64, over: bool) -> Result<Looked, Error> {
-        let (mut snapshot, of_file) = poundlock_statfile::read_apart(&self.path, now_ns)?;
-        let mut locks = Vec::new();
-        of_file.each(|lock| {
-            if lock.contended > 0 {
-                locks.push(lock);
-            }
-        });
+        let (mut snapshot, locks) = self.figures.look(now_ns)?;
         if snapshot.modules.len() != self.modules {
             self.modules = snapshot.modules.len();
             self.generation += 1;

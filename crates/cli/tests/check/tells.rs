@@ -88,6 +88,43 @@ fn json_has_all_that_there_is_to_know() {
     }
 }
 
+/// What a wait for a condition variable took again is held since that call, by its callers and by nothing of ours.
+#[test]
+fn a_mutex_that_a_wait_took_again_is_held_since_the_wait() {
+    let source = r#"#include <pthread.h>
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+static void inner(void) {
+    struct timespec past = {0};
+    pthread_cond_timedwait(&changed, &mutex, &past);
+}
+
+static void *outer(void *unused) {
+    pthread_mutex_lock(&mutex);
+    inner();
+    return unused;
+}
+
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, outer, NULL);
+    pthread_join(thread, NULL);
+}
+"#;
+    let program = compile_c(source, &[]);
+    for lock in [&[][..], &["--lock", "poundlock"]] {
+        let checked = run(&program, lock);
+        let [finding] = checked.findings() else { panic!("{}", checked.report) };
+        assert_eq!(finding["kind"], "exit-held", "{finding:#}");
+        let stacks = list(finding, "stacks");
+        let frames = list(stacks.last().expect("where it was taken"), "frames");
+        let functions = frames.iter().filter_map(|frame| frame.as_str()?.split(' ').next());
+        assert_eq!(functions.take(2).collect::<Vec<_>>(), ["inner", "outer"], "{finding:#}");
+    }
+}
+
 #[test]
 fn kinds_are_chosen_and_left_out() {
     let program = compile_c(TWO, &[]);

@@ -2,10 +2,10 @@
 //! right.
 //!
 //! Each program is one module and is run in the same ways (see [`how::How`]): plainly on glibc as the
-//! control, under `run` with every lock, under `stat --lock poundlock`, under `stat`, and under `check`, on
-//! its own locks and on ours. A run passes if its
-//! *results* are right; it fails if they are not, if the exit status is not the expected one, or if it takes
-//! longer than [`LIMIT`](crate::support::LIMIT), and then shows what it had written.
+//! control, under `run` with the default lock and with one of the other sort, under `stat --lock poundlock`,
+//! under `stat`, and under `check`, on its own locks and on ours. A run passes if its *results* are right; it
+//! fails if they are not, if the exit status is not the expected one, or if it takes longer than
+//! [`LIMIT`](crate::support::LIMIT), and then shows what it had written.
 //!
 //! A program that is not installed is reported on standard error and its tests pass; with
 //! `POUNDLOCK_REAL=require` in the environment, as `.ci/run` has it, they fail.
@@ -39,9 +39,7 @@ macro_rules! every_way {
         $crate::real::ways! { $run:
             plain Plain,
             run Run(None),
-            run_baseline Run(Some("baseline")),
             run_any_negative Run(Some("any-negative")),
-            run_mcs_queue Run(Some("mcs-queue")),
             stat Stat(Some("poundlock")),
             stat_glibc Stat(None),
             check Check(None),

@@ -4,25 +4,32 @@
 //! callers further out are the same as well is then read off the stack: each site remembers where the unwinder
 //! found the outer return addresses, and they must all be there still. Reading is safe, frame by frame from
 //! the inside: up to the first difference the stack *is* the one that was unwound, so the next return address
-//! lies where it lay then. Of several sites that would be in two places of the table, two are remembered.
+//! lies where it lay then. Sites lie in chains, the last one used first, so that a place that is reached in several
+//! ways is unwound once for each.
 //!
 //! Where a place is new, its outer callers often are not. The unwinder stops at the first frame that it found
 //! in the same place before, if all that it found outside of it then is still there.
 
 use core::ffi::{c_int, c_void};
+use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use super::map::Map;
 use super::{CallSite, modules, sys};
 use crate::layout::{
-    self, BLOCK_SIZE, CELL_SIZE, Cell, MAX_FRAMES, PAGE, Record, Run, Site, Slots, StackSlot,
+    self, BLOCK_SIZE, CELL_SIZE, Cell, Chains, MAX_FRAMES, PAGE, Record, Run, Site, Slots, StackSlot,
 };
 
 /// How many cells one record has. Waits that would need more are counted by place only, in the last [`KEPT`].
 const MAX_CELLS: u32 = 1 << 20;
 /// Cells for places only.
 const KEPT: u32 = 1 << 12;
+/// How many sites one record remembers,
+const MAX_SITES: u32 = 1 << 14;
+/// and how many of one place, or of those that share its chain.
+const LONG_CHAIN: usize = 32;
+const HALF_PAGE: u64 = PAGE / 2;
 
 /// Whether unwinding takes no lock: libgcc then asks `_dl_find_object`, not `dl_iterate_phdr`, whose lock
 /// another thread may hold while it waits for a lock that we hold.
@@ -81,9 +88,10 @@ fn about(cell: &Cell) -> About {
 
 /// The cell for this, with room for how long what it counts next takes. `None` if there is no room for it.
 fn find(map: Map, record: &Record, what: About) -> Option<&'static Cell> {
-    let first = head(map, record, what)?;
-    let known = chain(map, first).find(|cell| about(cell) == what);
-    let Some(cell) = known else { return new_cell(map, record, what) };
+    let heads = heads::<Cell>(map, record)?;
+    let first = &heads[place(what, heads.len().ilog2())];
+    let known = chain::<Cell>(map, first).find(|(_, cell)| about(cell) == what);
+    let Some((_, cell)) = known else { return new_cell(map, record, what) };
     if cell.count.load(Relaxed) >= layout::EARLY
         && cell.spread.load(Relaxed) == 0
         && let Some(offset) = new_slot(map, &record.blocks, BLOCK_SIZE)
@@ -98,47 +106,118 @@ fn find(map: Map, record: &Record, what: About) -> Option<&'static Cell> {
     Some(cell)
 }
 
-/// The cells from here on.
-fn chain(map: Map, head: &AtomicU32) -> impl Iterator<Item = &'static Cell> {
-    let mut index = head.load(Relaxed);
+/// What lies in [`Chains`] of a record, and only its thread changes.
+trait Linked: Sized + 'static {
+    fn chains(record: &Record) -> &Chains;
+    /// The one with this index.
+    ///
+    /// # Safety
+    /// There is one.
+    unsafe fn at(map: Map, index: u32) -> &'static Self;
+    fn next(&self) -> &AtomicU32;
+    /// In which of this power of two of chains it is.
+    fn place(&self, bits: u32) -> usize;
+}
+
+impl Linked for Cell {
+    fn chains(record: &Record) -> &Chains {
+        &record.cell_chains
+    }
+    unsafe fn at(map: Map, index: u32) -> &'static Cell {
+        // SAFETY: the caller vouches for it.
+        unsafe { map.cell(index) }
+    }
+    fn next(&self) -> &AtomicU32 {
+        &self.next
+    }
+    fn place(&self, bits: u32) -> usize {
+        place(about(self), bits)
+    }
+}
+
+impl Linked for Site {
+    fn chains(record: &Record) -> &Chains {
+        &record.site_chains
+    }
+    unsafe fn at(map: Map, index: u32) -> &'static Site {
+        // SAFETY: the caller vouches for it.
+        unsafe { map.site(index) }
+    }
+    fn next(&self) -> &AtomicU32 {
+        &self.next
+    }
+    fn place(&self, bits: u32) -> usize {
+        site_place(self.pc.load(Relaxed), self.sp.load(Relaxed), bits)
+    }
+}
+
+/// Those in the chain from here on, with their indices.
+fn chain<T: Linked>(map: Map, head: &AtomicU32) -> impl Iterator<Item = (u32, &'static T)> {
+    let mut next = head.load(Relaxed);
     let chain = core::iter::from_fn(move || {
-        // SAFETY: chains hold indices of cells.
-        let cell = (index != 0).then(|| unsafe { map.cell(index) })?;
-        index = cell.next.load(Relaxed);
-        Some(cell)
+        let index = next;
+        // SAFETY: chains hold indices of their own sort.
+        let linked = (index != 0).then(|| unsafe { T::at(map, index) })?;
+        next = linked.next().load(Relaxed);
+        Some((index, linked))
     });
     // Bounded, should a child forked behind our back have written to its parent's chain.
     chain.take(MAX_CELLS as usize)
 }
 
-/// The record's page of heads, of cells and of sites.
-fn heads(map: Map, record: &Record) -> Option<u32> {
-    let page = record.heads.load(Relaxed);
-    if page != 0 {
-        return Some(page);
+/// The heads of such chains of the record, a power of two of them. The first ones of both sorts share a page.
+fn heads<T: Linked>(map: Map, record: &Record) -> Option<&'static [AtomicU32]> {
+    if T::chains(record).heads.load(Relaxed) == 0 {
+        let half = (map.allocate(1)? / HALF_PAGE) as u32;
+        for (chains, half) in [(&record.cell_chains, half), (&record.site_chains, half + 1)] {
+            chains.bits.store(layout::FIRST_HEADS_BITS, Relaxed);
+            chains.heads.store(half, Relaxed);
+        }
     }
-    let page = (map.allocate(1)? / PAGE) as u32;
-    record.cell_heads.store(page, Relaxed);
-    record.cell_heads_bits.store(layout::CELL_HEADS.ilog2(), Relaxed);
-    record.heads.store(page, Relaxed);
-    Some(page)
+    Some(heads_of(map, T::chains(record)))
 }
 
-/// All heads of cells of the record.
-fn cell_heads(map: Map, record: &Record) -> &'static [AtomicU32] {
-    let page = u64::from(record.cell_heads.load(Relaxed)) * PAGE;
-    // SAFETY: as many words as that.
-    unsafe { map.words(page, 1 << record.cell_heads_bits.load(Relaxed)) }
+#[inline(always)]
+fn heads_of(map: Map, chains: &Chains) -> &'static [AtomicU32] {
+    let offset = u64::from(chains.heads.load(Relaxed)) * HALF_PAGE;
+    // SAFETY: there are so many, once there are any.
+    unsafe { map.words(offset, 1 << chains.bits.load(Relaxed)) }
 }
 
-/// The head of the chain that such a cell is in.
-fn head(map: Map, record: &Record, what: About) -> Option<&'static AtomicU32> {
-    heads(map, record)?;
-    let heads = cell_heads(map, record);
-    Some(&heads[place(what, heads.len().ilog2())])
+/// Puts a new one first in its chain.
+fn link<T: Linked>(map: Map, record: &Record, index: u32, new: &T) {
+    let chains = T::chains(record);
+    let count = chains.count.load(Relaxed) + 1;
+    chains.count.store(count, Relaxed);
+    if count > 1 << chains.bits.load(Relaxed) {
+        more_heads::<T>(map, chains);
+    }
+    let heads = heads_of(map, chains);
+    put_first(&heads[new.place(heads.len().ilog2())], index, new);
 }
 
-/// Where in as many heads as this power of two such a cell is.
+fn put_first<T: Linked>(head: &AtomicU32, index: u32, linked: &T) {
+    linked.next().store(head.load(Relaxed), Relaxed);
+    head.store(index, Relaxed);
+}
+
+/// Four times as many heads, over which the chains are spread anew. Without memory all stays as it is.
+fn more_heads<T: Linked>(map: Map, chains: &Chains) {
+    const MORE: u32 = 2;
+    let bits = chains.bits.load(Relaxed) + MORE;
+    let Some(offset) = map.allocate((4u64 << bits).div_ceil(PAGE)) else { return };
+    // SAFETY: just allocated.
+    let new = unsafe { map.words(offset, 1 << bits) };
+    for head in heads_of(map, chains) {
+        for (index, linked) in chain::<T>(map, head) {
+            put_first(&new[linked.place(bits)], index, linked);
+        }
+    }
+    chains.heads.store((offset / HALF_PAGE) as u32, Relaxed);
+    chains.bits.store(bits, Relaxed);
+}
+
+/// Where in as many chains as this power of two such a cell is.
 fn place((tag, stack, holds): About, bits: u32) -> usize {
     let place = u64::from(stack) << 32 | u64::from(holds);
     let key = tag ^ place.wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -148,27 +227,19 @@ fn place((tag, stack, holds): About, bits: u32) -> usize {
 }
 
 fn new_cell(map: Map, record: &Record, what: About) -> Option<&'static Cell> {
-    let count = record.cell_count.load(Relaxed);
     // Some are kept for places that stand for several locks.
     let limit = if what.0 == layout::tag(layout::OVERFLOW, 0) { MAX_CELLS } else { MAX_CELLS - KEPT };
-    if count >= limit {
+    if record.cell_chains.count.load(Relaxed) >= limit {
         return None;
     }
-    if count >= 1 << record.cell_heads_bits.load(Relaxed) {
-        more_heads(map, record);
-    }
     let index = (new_slot(map, &record.cells, CELL_SIZE)? / CELL_SIZE) as u32;
-    record.cell_count.store(count + 1, Relaxed);
     // SAFETY: just allocated.
     let cell = unsafe { map.cell(index) };
     let (tag, stack, holds) = what;
     cell.tag.store(tag, Relaxed);
     cell.stack.store(stack, Relaxed);
     cell.holds.store(holds, Relaxed);
-    // There may be more of them by now.
-    let head = head(map, record, what)?;
-    cell.next.store(head.load(Relaxed), Relaxed);
-    head.store(index, Relaxed);
+    link(map, record, index, cell);
     Some(cell)
 }
 
@@ -193,47 +264,19 @@ fn new_slot(map: Map, slots: &Slots, size: u64) -> Option<u64> {
     Some(offset)
 }
 
-/// Four times as many heads, over which the cells are spread anew. Without memory all stays as it is.
-fn more_heads(map: Map, record: &Record) {
-    const MORE: u32 = 2;
-    let old = cell_heads(map, record);
-    let bits = old.len().ilog2() + MORE;
-    let Some(offset) = map.allocate((4u64 << bits).div_ceil(PAGE)) else { return };
-    // SAFETY: just allocated.
-    let new = unsafe { map.words(offset, 1 << bits) };
-    for head in old {
-        let mut index = head.load(Relaxed);
-        for _ in 0..MAX_CELLS {
-            if index == 0 {
-                break;
-            }
-            // SAFETY: chains hold indices of cells.
-            let cell = unsafe { map.cell(index) };
-            let next = cell.next.load(Relaxed);
-            let head = &new[place(about(cell), bits)];
-            cell.next.store(head.load(Relaxed), Relaxed);
-            head.store(index, Relaxed);
-            index = next;
-        }
-    }
-    record.cell_heads.store((offset / PAGE) as u32, Relaxed);
-    record.cell_heads_bits.store(bits, Relaxed);
-}
-
-/// As [`stack`], if the thread was there before and the first of its two places remembers it: at once.
+/// As [`stack`], if the site is the first of its chain: at once.
 ///
 /// # Safety
 /// The calling thread is at this site.
 #[inline(always)]
 pub(super) unsafe fn known(map: Map, record: &Record, site: CallSite) -> Option<u32> {
-    let heads = record.heads.load(Relaxed);
-    if heads == 0 {
+    let chains = &record.site_chains;
+    if chains.heads.load(Relaxed) == 0 {
         return None;
     }
-    // SAFETY: the second half of the page of heads.
-    let places = unsafe { map.words(u64::from(heads) * PAGE + 4 * layout::CELL_HEADS as u64, layout::SITES) };
-    let index = places[site_place(site)].load(Relaxed);
-    // SAFETY: these places have blocks that are sites; block 0 is page 0, whose first words are no site's.
+    let place = site_place(site.pc as u64, site.sp as u64, chains.bits.load(Relaxed));
+    let index = heads_of(map, chains)[place].load(Relaxed);
+    // SAFETY: chains of sites hold indices of sites; block 0 is page 0, whose first words are no site's.
     let known = unsafe { map.site(index) };
     if index == 0 || known.pc.load(Relaxed) != site.pc as u64 || known.sp.load(Relaxed) != site.sp as u64 {
         return None;
@@ -261,15 +304,7 @@ pub(super) fn stack(map: Map, record: &Record, site: CallSite, unwind: bool) -> 
     if site.pc == 0 {
         return 0;
     }
-    let places = site_places(map, record, site);
-    let known = places.into_iter().flatten().find_map(|place| {
-        let index = place.load(Relaxed);
-        // SAFETY: these places have blocks that are sites.
-        let known = (index != 0).then(|| unsafe { map.site(index) })?;
-        (known.pc.load(Relaxed) == site.pc as u64 && still_there(map, known, site))
-            .then(|| known.stack.load(Relaxed))
-    });
-    if let Some(stack) = known {
+    if let Some(stack) = remembered(map, record, site) {
         return stack;
     }
     let _errno = sys::Errno::keep();
@@ -279,25 +314,55 @@ pub(super) fn stack(map: Map, record: &Record, site: CallSite, unwind: bool) -> 
         trace.unwind();
     }
     let stack = intern(map, trace.frames());
-    if let Some(places) = places {
-        trace.remember(map, record, places, stack);
-    }
+    trace.remember(map, record, stack);
     stack
 }
 
-/// Where the record has what it remembers of this place, if it remembers it.
-fn site_places(map: Map, record: &Record, site: CallSite) -> Option<[&'static AtomicU32; 2]> {
-    let page = u64::from(heads(map, record)?) * PAGE;
-    // SAFETY: the second half of the page of heads.
-    let places = unsafe { map.words(page + 4 * layout::CELL_HEADS as u64, layout::SITES) };
-    let place = site_place(site);
-    Some([&places[place], &places[place ^ 1]])
+/// The stack of this site, if the thread was there before; it is the first of its chain then.
+fn remembered(map: Map, record: &Record, site: CallSite) -> Option<u32> {
+    let heads = heads::<Site>(map, record)?;
+    let head = &heads[site_place(site.pc as u64, site.sp as u64, heads.len().ilog2())];
+    let mut before = head;
+    for (index, known) in chain::<Site>(map, head) {
+        if known.pc.load(Relaxed) == site.pc as u64 && still_there(map, known, site) {
+            if !ptr::eq(before, head) {
+                before.store(known.next.load(Relaxed), Relaxed);
+                put_first(head, index, known);
+            }
+            return Some(known.stack.load(Relaxed));
+        }
+        before = &known.next;
+    }
+    None
 }
 
+/// In which of this power of two of chains such a site is.
 #[inline(always)]
-fn site_place(site: CallSite) -> usize {
-    let hash = (site.pc as u64 ^ (site.sp as u64).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (hash >> (64 - layout::SITES.ilog2())) as usize
+fn site_place(pc: u64, sp: u64, bits: u32) -> usize {
+    let hash = (pc ^ sp.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> (64 - bits)) as usize
+}
+
+/// A site for a place that is not among those of the record: a new one, while there may be more; else the one of
+/// its chain, or of the next one that has any, that was not used for longest. It is in no chain.
+fn site_for(map: Map, record: &Record, site: CallSite) -> Option<(u32, &'static Site)> {
+    let heads = heads::<Site>(map, record)?;
+    let first = site_place(site.pc as u64, site.sp as u64, heads.len().ilog2());
+    let is_long = chain::<Site>(map, &heads[first]).nth(LONG_CHAIN - 1).is_some();
+    if !is_long && record.site_chains.count.load(Relaxed) < MAX_SITES {
+        // SAFETY: just allocated.
+        let new = |offset| ((offset / BLOCK_SIZE) as u32, unsafe { map.site((offset / BLOCK_SIZE) as u32) });
+        if let Some(offset) = new_slot(map, &record.blocks, BLOCK_SIZE) {
+            return Some(new(offset));
+        }
+    }
+    let (head, last) = (0..heads.len())
+        .map(|step| &heads[(first + step) % heads.len()])
+        .find_map(|head| Some((head, chain::<Site>(map, head).last()?)))?;
+    let link = chain::<Site>(map, head).map(|(_, site)| &site.next).find(|next| next.load(Relaxed) == last.0);
+    link.unwrap_or(head).store(0, Relaxed);
+    record.site_chains.count.store(record.site_chains.count.load(Relaxed).saturating_sub(1), Relaxed);
+    Some(last)
 }
 
 /// Whether the thread is at this site, by the same callers.
@@ -330,6 +395,8 @@ struct Trace {
     words_len: usize,
     /// Where the frame inside of the next one ends.
     inner: usize,
+    /// Whether the site, whose stack is not known, is still to come.
+    within: bool,
     /// Where sites are remembered by their frames.
     seen: Option<(Map, &'static [AtomicU32])>,
 }
@@ -395,7 +462,8 @@ impl Trace {
     fn start(site: CallSite) -> Trace {
         let mut frames = [0; MAX_FRAMES];
         frames[0] = site.pc as u64;
-        Trace { site, frames, len: 1, words: [0; MAX_FRAMES], words_len: 0, inner: site.sp, seen: None }
+        let (words, within) = ([0; MAX_FRAMES], site.sp == 0);
+        Trace { site, frames, len: 1, words, words_len: 0, inner: site.sp, within, seen: None }
     }
 
     fn frames(&self) -> &[u64] {
@@ -414,11 +482,16 @@ impl Trace {
         if frame_address <= self.site.sp + size_of::<usize>() {
             return true;
         }
+        // Where that is not known they end at the call.
+        if self.within {
+            self.within = pc != self.frames[0];
+            return true;
+        }
         if pc == 0 || self.len == MAX_FRAMES {
             return false;
         }
         self.frames[self.len] = pc;
-        if self.words_len + 1 == self.len && self.site.sp.is_multiple_of(8) {
+        if self.words_len + 1 == self.len && self.site.sp != 0 && self.site.sp.is_multiple_of(8) {
             self.note_place(pc, frame_address);
         }
         self.inner = frame_address;
@@ -485,16 +558,9 @@ impl Trace {
         self.note_word(place);
     }
 
-    /// What `still_there` needs, in one of these places: one that is not in use yet, or the first.
-    fn remember(&self, map: Map, record: &Record, places: [&AtomicU32; 2], stack: u32) {
-        let place = places.iter().find(|place| place.load(Relaxed) == 0).unwrap_or(&places[0]);
-        let mut index = place.load(Relaxed);
-        if index == 0 {
-            let Some(offset) = new_slot(map, &record.blocks, BLOCK_SIZE) else { return };
-            index = (offset / BLOCK_SIZE) as u32;
-        }
-        // SAFETY: just allocated, or one of these places'.
-        let site = unsafe { map.site(index) };
+    /// What `still_there` needs.
+    fn remember(&self, map: Map, record: &Record, stack: u32) {
+        let Some((index, site)) = site_for(map, record, self.site) else { return };
         site.pc.store(self.site.pc as u64, Relaxed);
         site.sp.store(self.site.sp as u64, Relaxed);
         site.stack.store(stack, Relaxed);
@@ -502,7 +568,7 @@ impl Trace {
             place.store(*word, Relaxed);
         }
         site.words_len.store(self.words_len as u32, Relaxed);
-        place.store(index, Relaxed);
+        link(map, record, index, site);
         let Some((_, places)) = self.seen else { return };
         for n in 0..self.words_len {
             places[frame_place(self.place(n), self.frames[n + 1])].store(index, Relaxed);

@@ -143,7 +143,9 @@ fn a_thread_is_named_before_it_is_told_of_and_by_its_last_name() {
         unsafe { libc::prctl(libc::PR_SET_NAME, c"late".as_ptr()) };
     };
     std::thread::scope(|scope| {
-        std::thread::Builder::new().name("early".to_owned()).spawn_scoped(scope, body).expect("it starts");
+        let early = std::thread::Builder::new().name("early".to_owned()).spawn_scoped(scope, body);
+        // The end of the scope would not wait for what the thread does when it ends.
+        early.expect("it starts").join().expect("no panic");
     });
     let live = Live::open(&only_file(directory.path())).expect("a good file");
     let mut all = Vec::new();

@@ -278,6 +278,80 @@ fn sites_are_told_apart_by_their_callers() {
 }
 
 #[test]
+fn a_place_that_was_forgotten_is_the_same_stack_again() {
+    // More than a thread remembers.
+    const PLACES: usize = 17_000;
+    recording!(Forgotten: directory, _recorder, Options { stacks: 1 << 15, ..SMALL });
+    let lock = Lock::default();
+    for _ in 0..2 {
+        for number in 0..PLACES {
+            // Further out than all that is on the stack: nothing lies around it.
+            contended_pair::<Forgotten>(lock.seen(), CallSite { pc: 0x1000 + number, sp: usize::MAX / 2 });
+        }
+    }
+    let found = snapshot(directory.path());
+    let sites = &of(&found, lock.address()).sites;
+    assert_eq!(sites.len(), PLACES);
+    assert!(sites.iter().all(|site| site.contended == 2 && site.stack.len() == 1));
+}
+
+host!(Branches);
+
+/// Calls through tables, so that a stack has one of two functions at each of several depths.
+#[inline(never)]
+fn branch(lock: &Lock, ways: u32, depth: u32) -> usize {
+    if depth == 0 {
+        let site = here();
+        contended_pair::<Branches>(lock.seen(), site);
+        return site.sp;
+    }
+    let next = std::hint::black_box([branch_left as fn(&Lock, u32, u32) -> usize, branch_right]);
+    next[(ways & 1) as usize](lock, ways >> 1, depth - 1) + 1
+}
+
+#[inline(never)]
+fn branch_left(lock: &Lock, ways: u32, depth: u32) -> usize {
+    std::hint::black_box(branch(lock, ways, depth)) + 1
+}
+
+#[inline(never)]
+fn branch_right(lock: &Lock, ways: u32, depth: u32) -> usize {
+    std::hint::black_box(branch(lock, ways, depth)) + 2
+}
+
+#[test]
+fn many_ways_to_one_place_are_told_apart() {
+    const DEPTH: u32 = 6;
+    let directory = tempfile::tempdir().expect("a directory");
+    start::<Branches>(directory.path(), SMALL);
+    let lock = Lock::default();
+    for round in 1..=2u64 {
+        // In an order in which neighbours differ in many frames.
+        for ways in (0..1 << DEPTH).map(|ways: u32| ways.wrapping_mul(27) % (1 << DEPTH)) {
+            branch(&lock, ways, DEPTH);
+        }
+        let found = snapshot(directory.path());
+        let sites = &of(&found, lock.address()).sites;
+        assert_eq!(sites.len(), 1 << DEPTH);
+        assert!(sites.iter().all(|site| site.contended == round));
+        // Each is one of the 64, and no two are the same.
+        let (left, right) = (branch_left as *const () as u64, branch_right as *const () as u64);
+        let sides = |stack: &[u64]| {
+            let inside = |pc: u64, function: u64| (function..function + 64).contains(&pc);
+            let side = |&pc: &u64| match (inside(pc, left), inside(pc, right)) {
+                (true, _) => Some('l'),
+                (_, true) => Some('r'),
+                _ => None,
+            };
+            stack.iter().filter_map(side).collect::<String>()
+        };
+        let ways: std::collections::BTreeSet<String> = sites.iter().map(|site| sides(&site.stack)).collect();
+        assert_eq!(ways.len(), 1 << DEPTH);
+        assert!(ways.iter().all(|way| way.len() == DEPTH as usize));
+    }
+}
+
+#[test]
 fn an_initialised_lock_shows_where() {
     host!(Created);
     #[inline(never)]

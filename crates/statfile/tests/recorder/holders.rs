@@ -1,5 +1,6 @@
 //! Who made others wait, and how long holds were.
 
+use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicU32;
 use std::thread;
@@ -9,7 +10,7 @@ use crate::common::{
     Lock, NOWHERE, SMALL, at, here, host, now, of, only_file, pair, recording, snapshot, start,
 };
 use poundlock_statfile::writer::{CallSite, Host, LockRef, Manner, Options};
-use poundlock_statfile::{LockKind, LockStats, layout};
+use poundlock_statfile::{Follower, Hold, LockKind, LockStats, Snapshot, layout};
 
 /// Return addresses of acquisitions.
 const FIRST: usize = 0x1000;
@@ -350,10 +351,10 @@ fn a_hold_that_goes_on_is_charged_so_far() {
     all_is_charged(stats, 1);
 }
 
-/// More places than a thread remembers at a time, and more waits and holds than a place keeps by itself.
+/// More places than a thread has heads for at first, and more waits and holds than a place keeps by itself.
 #[test]
 fn every_wait_and_every_hold_is_in_the_distributions() {
-    const PLACES: usize = 3 * layout::SITES;
+    const PLACES: usize = 3 << layout::FIRST_HEADS_BITS;
     const TIMES: u64 = 3 * layout::EARLY;
     recording!(Spread: directory, recorder, Options { stacks: 8192, ..SMALL });
     let lock = Lock::default();
@@ -395,4 +396,71 @@ fn every_wait_and_every_hold_is_in_the_distributions() {
     assert!(stats.holders.iter().all(|holder| holder.acquired_at == FIRST as u64));
     assert_eq!(stats.wait_buckets.iter().sum::<u64>(), all);
     assert_eq!(stats.waited_hold_buckets.iter().sum::<u64>(), all);
+}
+
+/// What a follower says must be what anybody reads who comes new, but for what it leaves out.
+fn is_what_is_read(follower: &mut Follower, file: &Path) {
+    let later = now() + 1_000_000_000;
+    let (snapshot, mut followed) = follower.look(later).expect("a good file");
+    let read = poundlock_statfile::read(file, later).expect("a good file");
+    let left_out = |lock: &LockStats| LockStats {
+        hold_total_ns: 0,
+        hold_max_ns: 0,
+        hold: Hold::default(),
+        wait_buckets: Vec::new(),
+        waited_hold_buckets: Vec::new(),
+        signals: 0,
+        broadcasts: 0,
+        signals_with_mutex: 0,
+        ..lock.clone()
+    };
+    let mut all: Vec<LockStats> = read.locks.iter().filter(|lock| lock.contended > 0).map(left_out).collect();
+    let mut followed: Vec<LockStats> = followed.drain(..).map(|lock| left_out(&lock)).collect();
+    all.sort_by_key(|lock| lock.slot);
+    followed.sort_by_key(|lock| lock.slot);
+    assert_eq!(followed, all);
+    assert_eq!(Snapshot { locks: read.locks.clone(), ..snapshot }, read);
+}
+
+#[test]
+fn who_follows_a_file_knows_what_is_in_it() {
+    const LOCKS: usize = 300;
+    recording!(Followed: directory, recorder, Options { recycle_after: 200, ..SMALL });
+    let locks: Vec<Lock> = (0..LOCKS).map(|_| Lock::default()).collect();
+    let file = only_file(directory.path());
+    let mut follower = Follower::new(file.clone());
+    is_what_is_read(&mut follower, &file);
+    let mut random = 1_u64;
+    let mut chance = |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    for look in 0..12 {
+        // One thread after the other uses the same record; now and then nothing happens.
+        let waits: Vec<(usize, usize)> = (0..look % 4 * 100).map(|_| (chance(LOCKS), chance(3))).collect();
+        thread::scope(|scope| {
+            let wait = |&(which, place): &(usize, usize)| {
+                let lock = locks[which].seen();
+                let wait = recorder.wait_begin(lock, CallSite::at(0x100 + place), Manner::LOCK);
+                recorder.acquired_after_wait(lock, wait, CallSite::at(SECOND), Manner::LOCK);
+                recorder.released(lock, CallSite::at(0x200 + place));
+                if which % 7 == 0 && place == 0 {
+                    recorder.destroyed(lock, NOWHERE);
+                }
+            };
+            scope.spawn(move || waits.iter().for_each(wait)).join().expect("no panic");
+        });
+        is_what_is_read(&mut follower, &file);
+    }
+    // A wait and a hold that go on.
+    recorder.acquired(locks[0].seen(), CallSite::at(FIRST), Manner::LOCK);
+    thread::scope(|scope| {
+        let waits = || {
+            let wait = recorder.wait_begin(locks[0].seen(), CallSite::at(0x100), Manner::LOCK);
+            is_what_is_read(&mut follower, &file);
+            recorder.acquired_after_wait(locks[0].seen(), wait, CallSite::at(SECOND), Manner::LOCK);
+        };
+        scope.spawn(waits).join().expect("no panic");
+    });
+    is_what_is_read(&mut follower, &file);
 }

@@ -38,6 +38,7 @@ pub(in crate::writer) fn mode(held: &Held) -> u32 {
 }
 
 /// Whether the entry is of a reader.
+#[inline(always)]
 pub(in crate::writer) fn is_read(held: &Held) -> bool {
     mode(held) == Mode::Read as u32 || mode(held) == Mode::FairRead as u32
 }

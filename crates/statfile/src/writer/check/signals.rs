@@ -75,6 +75,19 @@ static ANY: AtomicBool = AtomicBool::new(false);
 /// In which ways threads have taken locks, as far as there is room to remember it: class, stack and thread.
 static WAYS: [AtomicU64; 1 << 13] = [const { AtomicU64::new(0) }; 1 << 13];
 
+/// Whether threads have taken locks in this way, which is known from then on. Each pair of places has the last two
+/// that belong there.
+fn is_known_way(way: u64) -> bool {
+    let first = (way >> 51) as usize & !1;
+    let last = WAYS[first].load(Relaxed);
+    if last == way || WAYS[first + 1].load(Relaxed) == way {
+        return true;
+    }
+    WAYS[first + 1].store(last, Relaxed);
+    WAYS[first].store(way, Relaxed);
+    false
+}
+
 fn hash(a: u64) -> u64 {
     let a = (a ^ a >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (a ^ a >> 29).wrapping_mul(0xd6e8_feb8_6659_fd93)
@@ -157,12 +170,10 @@ impl<H: Host> Recorder<H> {
         let taken_within =
             known.is_some_and(|known| known.within.load(Relaxed) & !known.outside.load(Relaxed) != 0);
         let thread = serial(stay.record).0;
-        let way = hash(u64::from(class) << 32 | u64::from(end.stack)) ^ u64::from(thread) | 1;
-        let seen = &WAYS[(way >> 51) as usize];
-        if !taken_within && seen.load(Relaxed) == way {
+        let way = hash(hash(u64::from(class) << 32 | u64::from(end.stack)) ^ u64::from(thread)) | 1;
+        if is_known_way(way) && !taken_within {
             return;
         }
-        seen.store(way, Relaxed);
         let open = H::handled_signals() & !H::blocked_signals();
         if open == 0 {
             return;
