@@ -208,7 +208,7 @@ impl Ready<'_> {
         }
     }
 
-    fn replay(&self, at: usize, world: &World<'_>, machine: &Machine) -> Result<Run, Failure> {
+    fn replay(&self, at: usize, world: &World<'_>, machine: &Machine) -> Run {
         let length = self.lives[at / self.times].length;
         let once = |threads: &[Vec<Step>], before| {
             let replay = Replay { threads, locks: &world.locks, before, warm_up: length, time: 3 * length };
@@ -224,12 +224,10 @@ impl Ready<'_> {
         if !replayed.as_ref().is_ok_and(moves) {
             replayed = once(&world.unpaired(), 0);
         }
-        let replayed = replayed.map_err(|stuck| {
-            let line = format!("the threads of stretch {} wait for each other: {stuck:?}", at / self.times);
-            Failure::new(status::OURS, line)
-        })?;
+        // Threads that wait for each other for ever do nothing: no replay is further off.
+        let Ok(replayed) = replayed else { return (0.0, Replayed::default()) };
         let count: u64 = replayed.waits.iter().map(|waits| waits.acquisitions).sum();
-        Ok((count as f64 * 1e12 / (3 * length) as f64, replayed))
+        (count as f64 * 1e12 / (3 * length) as f64, replayed)
     }
 
     /// Every stretch, as often as wanted, with this change to the world.
@@ -238,19 +236,20 @@ impl Ready<'_> {
         mutex: &'n str,
         machine: &Machine,
         change: impl Fn(usize, &mut World<'n>) + Sync,
-    ) -> Result<Vec<Run>, Failure> {
+    ) -> Vec<Run> {
         let run = |at: usize| {
             let stretch = at / self.times;
             let mut world = World::new(&self.lives[stretch], |lock| self.kind(lock, mutex));
             change(stretch, &mut world);
             self.replay(at, &world, machine)
         };
-        experiment::each(self.lives.len() * self.times, run, |_| ()).into_iter().collect()
+        experiment::each(self.lives.len() * self.times, run, |_| ())
     }
 
     /// What these runs give, of what those gave.
     fn gain(runs: &[Run], before: &[Run]) -> Range {
-        Range::of(runs.iter().zip(before).map(|((rate, _), (before, _))| rate / before))
+        let both = runs.iter().zip(before).map(|((rate, _), (before, _))| (*rate, *before));
+        Range::of(both.filter(|(_, before)| *before > 0.0).map(|(rate, before)| rate / before))
     }
 
     /// The numbers of all locks of this name, in a stretch. Where the name is (`in program`) can be left out.
@@ -361,8 +360,8 @@ fn test(recording: &Recording, ready: &Ready<'_>) -> Result<(Report, Vec<Run>), 
     let tried = ready.runs(mutex, &recorded, |stretch, world| {
         // CPUs are shared out evenly among those who are ready.
         world.beside(others * (ready.lives[stretch].ready / (cpus - others)).max(1.0));
-    })?;
-    let as_it_was = ready.runs(mutex, &recorded, |_, _| {})?;
+    });
+    let as_it_was = ready.runs(mutex, &recorded, |_, _| {});
     let outside = Outside::of(ready.process);
     let locks = rows(ready, &tried, outside.as_ref());
     let measured = |at: usize| match &outside {
@@ -426,7 +425,7 @@ fn answer(
     let before = if args.machine == "recorded" {
         &as_it_was
     } else {
-        base = ready.runs(mutex, &ready.machine, |_, _| {})?;
+        base = ready.runs(mutex, &ready.machine, |_, _| {});
         let question = format!("on {}", ready.machine.name());
         report.answers.push(Answer { question, is_advice: false, work: Ready::gain(&base, &as_it_was) });
         &base
@@ -438,7 +437,7 @@ fn answer(
             for (lock, change) in changes {
                 ready.apply(stretch, world, lock, change);
             }
-        })?;
+        });
         let words: Vec<String> = changes.iter().map(|(lock, change)| format!("{lock}: {change}")).collect();
         let work = Ready::gain(&runs, before);
         report.answers.push(Answer { question: words.join("; "), is_advice: true, work });
@@ -478,7 +477,7 @@ fn questions(
         for change in &changes {
             let runs = ready.runs(mutex, &ready.machine, |stretch, world| {
                 ready.apply(stretch, world, lock, change);
-            })?;
+            });
             // What nobody can do, or only the author of the program can know.
             let is_advice = !matches!(change, Change::Gone | Change::ReadersWriter(_));
             let question = format!("{lock}: {change}");
@@ -487,7 +486,7 @@ fn questions(
         }
     }
     for name in others {
-        let runs = ready.runs(name, &ready.machine, |_, _| {})?;
+        let runs = ready.runs(name, &ready.machine, |_, _| {});
         let question = format!("every mutex is {name}");
         report.answers.push(Answer { question, is_advice: true, work: Ready::gain(&runs, before) });
         bar.inc(1);
@@ -518,7 +517,7 @@ fn curve(
                 ready.apply(stretch, world, lock, change);
             }
             world.resize(members(stretch));
-        })?;
+        });
         let mut waits: HashMap<&str, f64> = HashMap::new();
         for (at, (_, replayed)) in runs.iter().enumerate() {
             let lives = &ready.lives[at / ready.times];

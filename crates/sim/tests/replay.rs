@@ -30,7 +30,7 @@ fn a_lock_excludes_and_what_becomes_of_it_does_not() {
     let waits = alone.waits[0];
     assert!((500..=at_most).contains(&waits.acquisitions), "{waits:?}");
     // Three of the four wait all the time.
-    assert!((2.0..=3.0).contains(&(waits.waited as f64 / (1000 * MICROSECOND) as f64)), "{waits:?}");
+    assert!((2.0..3.2).contains(&(waits.waited as f64 / (1000 * MICROSECOND) as f64)), "{waits:?}");
     let gone = replayed(&threads, Kind::Gone, 1).expect("nobody waits for ever").waits[0];
     assert!(gone.acquisitions > 3 * at_most && gone.contended == 0, "{gone:?}");
     let split = replayed(&threads, Kind::Exclusive("mcs"), 64).expect("nobody waits for ever").waits[0];

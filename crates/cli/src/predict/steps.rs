@@ -132,10 +132,13 @@ impl Lives {
     }
 }
 
+/// What a thread was seen to do, and where.
+type Deeds = BTreeSet<(u8, u64)>;
+
 /// What sort of thread each is, by its id: those that do the same at the same places have the same role, and the
 /// roles with most threads come first. The thread that the process began with has one of its own.
 pub(super) fn roles(process: &Process) -> HashMap<u32, usize> {
-    let mut does: HashMap<u32, BTreeSet<(u8, u64)>> = HashMap::new();
+    let mut does: HashMap<u32, Deeds> = HashMap::new();
     for thread in process.stretches.iter().flat_map(|stretch| &stretch.threads) {
         let does = does.entry(thread.tid).or_default();
         does.extend(thread.events.iter().filter_map(|&(_, what, _, more)| {
@@ -154,13 +157,13 @@ pub(super) fn roles(process: &Process) -> HashMap<u32, usize> {
             .then_some((what, more))
         }));
     }
-    let mut threads: Vec<(u32, BTreeSet<(u8, u64)>)> = does.into_iter().collect();
+    let mut threads: Vec<(u32, Deeds)> = does.into_iter().collect();
     // Those that do most first: each of the others is compared to the whole of what its like do.
     threads.sort_by_key(|(tid, does)| (usize::MAX - does.len(), *tid));
-    let mut groups: Vec<(BTreeSet<(u8, u64)>, Vec<u32>)> = Vec::new();
+    let mut groups: Vec<(Deeds, Vec<u32>)> = Vec::new();
     for (tid, does) in threads {
         let is_first = tid == process.pid;
-        let like = |(all, members): &&mut (BTreeSet<(u8, u64)>, Vec<u32>)| {
+        let like = |(all, members): &&mut (Deeds, Vec<u32>)| {
             let shared = does.intersection(all).count();
             !is_first && members[0] != process.pid && 2 * shared >= does.len().max(1) && !does.is_empty()
         };

@@ -313,7 +313,7 @@ impl Ready<'_> {
         machine: &Machine,
         change: impl Fn(usize, &mut World<'n>) + Sync,
     ) -> Result<f64, Failure> {
-        let runs: Vec<Run> = self.runs(mutex, machine, change)?;
+        let runs: Vec<Run> = self.runs(mutex, machine, change);
         Ok(runs.iter().map(|(rate, _)| rate).sum())
     }
 

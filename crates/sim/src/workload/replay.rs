@@ -93,7 +93,7 @@ pub struct Waits {
 }
 
 /// The result.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replayed {
     /// Each thread's steps that were done while it was counted.
     pub steps: Vec<u64>,
@@ -110,7 +110,7 @@ const AT_ONCE: Picoseconds = 200 * NANOSECOND;
 
 enum Made {
     Exclusive(Box<dyn Lock>),
-    Shared(RwLock),
+    Shared(Box<RwLock>),
     Gone,
 }
 
@@ -118,7 +118,7 @@ impl Made {
     fn new(kind: Kind<'_>) -> Option<Made> {
         Some(match kind {
             Kind::Exclusive(name) => Made::Exclusive(locks::make(name)?),
-            Kind::Shared(name) => Made::Shared(RwLock::make(name)?),
+            Kind::Shared(name) => Made::Shared(Box::new(RwLock::make(name)?)),
             Kind::Gone => Made::Gone,
         })
     }
