@@ -52,6 +52,33 @@ fn who_would_not_wait_leaves_out_what_it_would_have_done() {
 }
 
 #[test]
+fn a_thread_stays_whole_whatever_it_leaves_out_and_takes_twice() {
+    // It releases what it has although it has not got the other one, and takes a lock twice.
+    let holds = vec![Step::Lock(1), Step::Work(50 * MICROSECOND), Step::Unlock(1), Step::Work(NANOSECOND)];
+    let tries = vec![
+        Step::Lock(0),
+        Step::Lock(0),
+        Step::Try(1),
+        Step::Unlock(0),
+        Step::Unlock(0),
+        Step::Unlock(1),
+        Step::Work(MICROSECOND),
+    ];
+    let machine = Machine::known()[0].flat(4);
+    let lock = Part { kind: Kind::Exclusive("mcs"), number: 1 };
+    let replay = Replay {
+        threads: &[holds, tries.clone(), tries],
+        locks: &[lock, lock],
+        before: 0,
+        warm_up: 100 * MICROSECOND,
+        time: 1000 * MICROSECOND,
+    };
+    let replayed =
+        replay.run_in(Simulation::new(&machine, Settings::DEFAULT, 1)).expect("nobody waits for ever");
+    assert!(replayed.steps[1] > 1000 && replayed.steps[2] > 1000, "{replayed:?}");
+}
+
+#[test]
 fn wakes_and_meetings_keep_threads_in_step() {
     let gives = vec![Step::Work(10 * MICROSECOND), Step::Wake(0)];
     let takes = vec![Step::Await { what: 0, took: 0 }, Step::Work(MICROSECOND)];

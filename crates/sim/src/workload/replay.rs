@@ -192,15 +192,25 @@ impl Shared {
             let mut left_out = None;
             for step in &self.steps[index] {
                 if let Some(lock) = left_out {
-                    if *step == Step::Unlock(lock) {
-                        left_out = None;
+                    match *step {
+                        Step::Unlock(this) if this == lock => {
+                            left_out = None;
+                            continue;
+                        }
+                        // What it holds beside it it releases, and others go on.
+                        Step::Unlock(_) | Step::Wake(_) | Step::Meet(_) => {}
+                        _ => continue,
                     }
-                    continue;
                 }
                 match *step {
                     Step::Work(time) => work(time),
                     Step::Block(time) => sleep(time),
                     Step::Lock(lock) | Step::Read(lock) | Step::Try(lock) => {
+                        // Once more by the thread that has it: a recursive mutex, or a reader.
+                        if let Some(&(_, part, reads)) = held.iter().find(|(of, ..)| *of == lock) {
+                            held.push((lock, part, reads));
+                            continue;
+                        }
                         let reads = matches!(step, Step::Read(_));
                         let parts = &self.locks[lock as usize];
                         let part =
@@ -219,6 +229,9 @@ impl Shared {
                     Step::Unlock(lock) => {
                         if let Some(at) = held.iter().rposition(|(of, ..)| *of == lock) {
                             let (_, part, reads) = held.remove(at);
+                            if held.iter().any(|(of, ..)| *of == lock) {
+                                continue;
+                            }
                             let (made, users) = &self.locks[lock as usize][part];
                             made.release(reads);
                             users.set(users.get() - 1);
