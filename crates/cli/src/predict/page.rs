@@ -6,6 +6,7 @@ use poundlock_bench::plot::{Group, Line, Look, Shape, Track, groups, lines};
 
 use super::{DOUBTFUL, Report};
 use crate::message::Failure;
+use crate::output::counted;
 use crate::sim::page::Section;
 use crate::sim::sheet::Sheet;
 use crate::sim::{self};
@@ -66,11 +67,11 @@ fn curve(report: &Report) -> Sheet {
 /// What was replayed, and how far it is to be trusted.
 fn about(report: &Report) -> Vec<String> {
     let mut said = vec![format!(
-        "{} on {}, with {} mutexes: {} stretches replayed on {}",
+        "{} on {}, with {} mutexes: {} replayed on {}",
         report.command.join(" "),
         report.recorded_on,
         report.recorded_lock,
-        report.stretches,
+        counted(report.stretches as u64, "stretch"),
         report.machine
     )];
     if report.others >= 0.02 {
