@@ -28,14 +28,15 @@ pub(crate) struct Args {
     /// What `poundlock record` has written
     #[arg(value_name = "FILE", default_value = "poundlock.recording")]
     recording: PathBuf,
-    /// One question: locks as the table names them, and `gone`, `half`, `split N`, `rw`, `rw FILE:LINE,..` (who only
-    /// reads) or `is NAME`; several are answered together
+    /// One question: locks as the table names them, and `gone`, `half`, `split N`, `rw`, `rw FILE:LINE,..`
+    /// (who only reads) or `is NAME`; several are answered together
     #[arg(long, value_name = "LOCK: CHANGE")]
     what_if: Vec<String>,
-    /// On which machine: `recorded`, a name that `poundlock sim list` shows, a file that describes one, or `here`
+    /// On which machine: `recorded`, a name that `poundlock sim list` shows, a file that describes one, or
+    /// `here`
     #[arg(long, value_name = "MACHINE", default_value = "recorded")]
     machine: String,
-    /// On so many cores of it in one socket, each number in turn [default: 1 to 64 with the questions about locks]
+    /// On N cores of it in one socket, each number in turn [default: 1 to 64 with the questions about locks]
     #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     cpus: Vec<u32>,
     /// How many threads do what most threads do [default: in proportion to the CPUs]
@@ -72,12 +73,12 @@ const DOUBTFUL: f64 = 0.15;
 const USELESS: f64 = 0.40;
 /// A stretch with fewer acquisitions says little.
 const FEWEST: f64 = 50.0;
-/// Locks with a smaller share of the threads' time are not asked about, and not more than so many.
+/// Locks with a smaller share of the threads' time are not asked about, and not more than this number.
 const LEAST_SHARE: f64 = 0.01;
 const MOST: usize = 5;
 /// What is not worth doing, as a share of the work.
 const WORTH: f64 = 0.05;
-/// Twice the CPUs bend the curve where they give less than so many times the work.
+/// Twice the CPUs bend the curve where they give less than this times the work.
 const BEND: f64 = 1.5;
 const CPUS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
@@ -139,7 +140,8 @@ struct Report {
 struct SelfTest {
     /// Acquisitions a second, of those that were measured.
     rate: Range,
-    /// By how much it is off: the rate, or the wait for a lock as a share of all threads' time, whichever is more.
+    /// By how much it is off: the rate, or the wait for a lock as a share of all threads' time, whichever is
+    /// more.
     off: f64,
 }
 
@@ -173,7 +175,7 @@ struct Answer {
     work: Range,
 }
 
-/// What it does on so many CPUs, of what it does on those that it was recorded on.
+/// What it does on a number of CPUs, of what it does on those that it was recorded on.
 #[derive(Serialize)]
 struct Point {
     cpus: u32,
@@ -215,8 +217,8 @@ impl Ready<'_> {
             replay.run_in(Simulation::new(machine, Settings::DEFAULT, self.seed + at as u64))
         };
         let moves = |replayed: &Replayed| replayed.waits.iter().any(|waits| waits.acquisitions > 0);
-        // Who is awaited first may have come before the stretch began; and who is never seen to wake anybody may
-        // have been left out of it. Threads of other programs go on even if ours do not.
+        // Who is awaited first may have come before the stretch began; and who is never seen to wake anybody
+        // may have been left out of it. Threads of other programs go on even if ours do not.
         let mut replayed = once(&world.threads, 0);
         if !replayed.as_ref().is_ok_and(moves) {
             replayed = once(&world.threads, 1);
@@ -291,11 +293,11 @@ fn predict(args: &Args) -> Result<(), Failure> {
 /// What to replay: the process with most events, and stretches spread over its life.
 fn ready<'a>(args: &Args, file: &Path, recording: &'a Recording) -> Result<Ready<'a>, Failure> {
     let wrong = |why: &str| Failure::new(status::USAGE, format_args!("{}: {why}", file.display()));
-    let events = |process: &&Process| {
-        let threads = process.stretches.iter().flat_map(|stretch| &stretch.threads);
-        threads.map(|thread| thread.events.len()).sum::<usize>()
-    };
-    let process = recording.processes.iter().max_by_key(events).ok_or_else(|| wrong("it has no process"))?;
+    let process = recording
+        .processes
+        .iter()
+        .max_by_key(|process| process.events())
+        .ok_or_else(|| wrong("it has no process"))?;
     let roles = steps::roles(process);
     let of = |stretch| Lives::of(process, stretch, &roles, recording.overhead);
     let mut lives: Vec<Lives> = process.stretches.iter().map(of).collect();
@@ -350,7 +352,8 @@ fn own_mutex(recording: &Recording) -> &str {
     if poundlock_sim::locks::names().any(|known| known == mutex) { mutex } else { "glibc" }
 }
 
-/// What is known before anything is asked: the recording, and how far its replay is to be trusted. With the replay.
+/// What is known before anything is asked: the recording, and how far its replay is to be trusted. With the
+/// replay.
 fn test(recording: &Recording, ready: &Ready<'_>) -> Result<(Report, Vec<Run>), Failure> {
     let recorded = described(&recording.machine).unwrap_or_else(|_| ready.machine.clone());
     let mutex = own_mutex(recording);
@@ -361,7 +364,7 @@ fn test(recording: &Recording, ready: &Ready<'_>) -> Result<(Report, Vec<Run>), 
         // CPUs are shared out evenly among those who are ready.
         world.beside(others * (ready.lives[stretch].ready / (cpus - others)).max(1.0));
     });
-    let as_it_was = ready.runs(mutex, &recorded, |_, _| {});
+    let as_it_was = if others > 0.0 { ready.runs(mutex, &recorded, |_, _| {}) } else { tried.clone() };
     let outside = Outside::of(ready.process);
     let locks = rows(ready, &tried, outside.as_ref());
     let measured = |at: usize| match &outside {
@@ -556,8 +559,8 @@ fn curve(
     Ok(())
 }
 
-/// What was measured outside the stretches, where nothing is written down: acquisitions a second of all locks,
-/// and how long all threads waited for each lock in a second.
+/// What was measured outside the stretches, where nothing is written down: acquisitions a second of all
+/// locks, and how long all threads waited for each lock in a second.
 struct Outside {
     rate: f64,
     /// By the lock's address.

@@ -1,4 +1,5 @@
-//! `poundlock record`: a program run with what its threads do with locks written down, for `poundlock predict`.
+//! `poundlock record`: a program run with what its threads do with locks written down, for `poundlock
+//! predict`.
 
 pub(crate) mod recording;
 
@@ -6,7 +7,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
-use poundlock_names::LockName;
+use poundlock_names::{Choice, LockName, RwLocks};
 
 use crate::message::{Failure, say, status};
 use crate::observe::file::Output;
@@ -16,7 +17,7 @@ use crate::stat::Measured;
 use crate::{launch, program, run};
 use recording::{Overhead, Recording};
 
-/// The library writes the process's life down in so many chunks.
+/// The library writes the process's life down in this number of chunks.
 const VARIABLE: &str = "POUNDLOCK_TRACE";
 /// Bytes of a chunk.
 const CHUNK: u64 = poundlock_statfile::layout::TRACE_PAGES * poundlock_statfile::layout::PAGE;
@@ -27,7 +28,8 @@ pub(crate) struct Args {
     /// Write the recording to this file
     #[arg(short, long, value_name = "FILE", default_value = "poundlock.recording")]
     output: PathBuf,
-    /// How much to write down of each process, at most: it is recorded in short stretches, spread over the run
+    /// How much to write down of each process, at most: it is recorded in short stretches, spread over the
+    /// run
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     room: u32,
     #[command(flatten)]
@@ -49,7 +51,7 @@ fn record(args: &Args) -> Result<u8, Failure> {
     program::check(&program)?;
     place::check_file_size()?;
     let output = Output::open(&args.output)?;
-    let overhead = overhead(&args.run)?;
+    let overhead = overhead(&args.run, (lock, rwlocks))?;
     let machine = crate::sim::here()?;
     let mut measured = Measured::new(&args.run, &program, (lock, rwlocks))?;
     let chunks = (u64::from(args.room) << 20) / CHUNK;
@@ -87,8 +89,8 @@ fn record(args: &Args) -> Result<u8, Failure> {
     Ok(ended.exit_code())
 }
 
-/// CPU time in seconds: of all programs on all CPUs, what the host has taken included, and of our own and of those
-/// that we have waited for.
+/// CPU time in seconds: of all programs on all CPUs, what the host has taken included, and of our own and of
+/// those that we have waited for.
 fn cpu_time() -> Option<(f64, f64)> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let line = text.lines().find(|line| line.starts_with("cpu "))?;
@@ -108,12 +110,11 @@ fn cpu_time() -> Option<(f64, f64)> {
     Some((busy / a_second, used(libc::RUSAGE_SELF) + used(libc::RUSAGE_CHILDREN)))
 }
 
-/// What writing down costs between two events, on this machine now: a program of ours that does nothing but lock
-/// and unlock is recorded first.
-fn overhead(run: &run::Args) -> Result<Overhead, Failure> {
+/// What writing down costs between two events, on this machine now: a program of ours that does nothing but
+/// lock and unlock is recorded first.
+fn overhead(run: &run::Args, locks: (Choice, RwLocks)) -> Result<Overhead, Failure> {
     let own = std::env::current_exe().map_err(|error| Failure::new(status::OURS, program::reason(&error)))?;
-    let (lock, rwlocks) = run.locks(LockName::Glibc)?;
-    let measured = Measured::new(run, &own, (lock, rwlocks))?;
+    let measured = Measured::new(run, &own, locks)?;
     let mut command = Command::new(&own);
     command.arg(BODY).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     for (name, value) in measured.environment.iter().chain([&(OsStr::new(VARIABLE), Some("64".into()))]) {

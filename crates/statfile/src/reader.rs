@@ -49,8 +49,8 @@ pub fn read_apart(path: &Path, now_ns: u64) -> Result<(Snapshot, Locks), Error> 
     reader.snapshot(sums, now_ns)
 }
 
-/// A file that is read again and again, of a process that goes on. What its cells said is kept, so that only those
-/// that have changed since are taken in.
+/// A file that is read again and again, of a process that goes on. What its cells said is kept, so that only
+/// those that have changed since are taken in.
 pub struct Follower {
     path: PathBuf,
     kept: Kept,
@@ -63,8 +63,8 @@ impl Follower {
         Follower { path, kept: Kept::default() }
     }
 
-    /// As [`read_apart`], with the locks that somebody has waited for, in no order. They lack the distributions, and
-    /// how long they were held while nobody waited.
+    /// As [`read_apart`], with the locks that somebody has waited for, in no order. They lack the
+    /// distributions, and how long they were held while nobody waited.
     ///
     /// # Errors
     /// As [`read`].

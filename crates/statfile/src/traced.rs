@@ -37,7 +37,8 @@ pub struct Event {
     pub at_ns: u64,
     /// What.
     pub what: What,
-    /// With which lock: [`LockStats::slot`](crate::LockStats::slot). 0 where that is not known, or it was none.
+    /// With which lock: [`LockStats::slot`](crate::LockStats::slot). 0 where that is not known, or it was
+    /// none.
     pub lock: u32,
     /// Where, by a return address; 0 where that is not known.
     pub place: u64,

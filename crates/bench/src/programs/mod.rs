@@ -116,7 +116,7 @@ pub(crate) fn checked() -> Result<(Vec<Counted>, Absent)> {
 fn of(all: &[Known], share: f64) -> Result<(Vec<Counted>, Absent)> {
     let (mut ready, mut absent) = (Vec::new(), Vec::new());
     for known in all {
-        match missing(known) {
+        match missing(known.needs, known.package) {
             Some(why) => absent.push((known.name, why)),
             None => ready.push(Counted { name: known.name, ready: Rc::new(Ready::new(known, share)?) }),
         }
@@ -289,7 +289,7 @@ impl Options {
             if !(named || self.only.is_empty()) {
                 continue;
             }
-            match missing(known) {
+            match missing(known.needs, known.package) {
                 Some(why) if named => return Err(Error::Options(format!("{}: {why}", known.name))),
                 Some(why) => absent.push((known.name, why)),
                 None => ready.push(Ready::new(known, self.work)?),
@@ -423,12 +423,9 @@ fn failures(row: &Row) -> Option<String> {
     (failed > 0).then(|| format!("{what} in {failed} of {of} rounds"))
 }
 
-fn missing(known: &Known) -> Option<String> {
-    known
-        .needs
-        .iter()
-        .find(|program| known::installed(program).is_none())
-        .map(|program| format!("{program} is not installed (Debian and Ubuntu: {})", known.package))
+fn missing(needs: &[&str], package: &str) -> Option<String> {
+    let program = needs.iter().find(|program| known::installed(program).is_none())?;
+    Some(format!("{program} is not installed (Debian and Ubuntu: {package})"))
 }
 
 /// The program as it is, or under `poundlock run`.

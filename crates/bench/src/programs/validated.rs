@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Stdio;
 
-use super::known::{Known, Work, compiled, line, program};
+use super::known::{Work, compiled, line, program};
 use super::served::{self, Service};
 use super::{directory, missing, own_seconds, words};
 use crate::error::{Error, Result};
@@ -21,8 +21,6 @@ struct Threaded {
     /// Executables without which there is no measurement, and Debian's package with the last of them.
     needs: &'static [&'static str],
     package: &'static str,
-    /// All threads together do the same work, however many there are.
-    is_shared: bool,
     prepare: fn(&Path, usize, &[&str]) -> Result<Work>,
 }
 
@@ -31,7 +29,6 @@ const ALL: &[Threaded] = &[
         name: "logtally",
         needs: &["cc"],
         package: "gcc",
-        is_shared: true,
         prepare: |directory, threads, _| {
             let source = include_str!("../../../../examples/logtally/logtally.c");
             let mut argv = vec![compiled(directory, "logtally", source, &[])?];
@@ -43,28 +40,24 @@ const ALL: &[Threaded] = &[
         name: "table",
         needs: &["cc"],
         package: "gcc",
-        is_shared: true,
         prepare: |directory, threads, defined| c(directory, "table", TABLE, threads, defined),
     },
     Threaded {
         name: "cache",
         needs: &["cc"],
         package: "gcc",
-        is_shared: true,
         prepare: |directory, threads, _| c(directory, "cache", TABLE, threads, &["-DRW"]),
     },
     Threaded {
         name: "queue",
         needs: &["cc"],
         package: "gcc",
-        is_shared: true,
         prepare: |directory, threads, _| c(directory, "queue", QUEUE, threads, &[]),
     },
     Threaded {
         name: "sysbench-threads",
         needs: &["sysbench"],
         package: "sysbench",
-        is_shared: true,
         prepare: |_, threads, _| {
             let threads = format!("--threads={threads}");
             let options = ["threads", &threads, "--time=0", "--events=6000", "--thread-yields=100"];
@@ -75,7 +68,6 @@ const ALL: &[Threaded] = &[
         name: "sysbench-mutex",
         needs: &["sysbench"],
         package: "sysbench",
-        is_shared: false,
         prepare: |_, threads, _| {
             let threads = format!("--threads={threads}");
             let options = ["mutex", &threads, "--time=0", "--mutex-num=8", "--mutex-locks=400000"];
@@ -86,7 +78,6 @@ const ALL: &[Threaded] = &[
         name: "stress-ng",
         needs: &["stress-ng"],
         package: "stress-ng",
-        is_shared: true,
         prepare: |directory, threads, _| {
             let threads = threads.to_string();
             let options =
@@ -100,12 +91,11 @@ const ALL: &[Threaded] = &[
         name: "memcached",
         needs: &["memcached"],
         package: "memcached",
-        is_shared: true,
         prepare: |_, threads, _| Ok(Work::Served(Service::memcached(program("memcached"), threads, 1.0))),
     },
 ];
 
-/// One of our own, with so many threads.
+/// One of our own, with this number of threads.
 fn c(directory: &Path, name: &str, source: &str, threads: usize, defined: &[&str]) -> Result<Work> {
     Ok(Work::Command(vec![compiled(directory, name, source, defined)?, threads.to_string().into()]))
 }
@@ -114,35 +104,26 @@ fn c(directory: &Path, name: &str, source: &str, threads: usize, defined: &[&str
 pub struct Validated {
     /// Its name.
     pub name: &'static str,
-    /// Whether all threads together do the same work, however many there are.
-    pub is_shared: bool,
     work: Work,
     directory: tempfile::TempDir,
 }
 
-/// Those programs with so many threads, and who is not installed.
+/// Those programs with this number of threads, and who is not installed.
 ///
 /// # Errors
 /// If one cannot be made ready.
 pub fn validated(threads: usize) -> Result<(Vec<Validated>, Absent)> {
     let (mut ready, mut absent) = (Vec::new(), Vec::new());
     for threaded in ALL {
-        let Threaded { name, needs, package, .. } = *threaded;
-        let known = Known {
-            name,
-            needs,
-            package,
-            prepare: |_, _| unreachable!("it is not prepared as one of those"),
-        };
-        match missing(&known) {
-            Some(why) => absent.push((name, why)),
+        match missing(threaded.needs, threaded.package) {
+            Some(why) => absent.push((threaded.name, why)),
             None => ready.push(Validated::new(threaded, threads, &[])?),
         }
     }
     Ok((ready, absent))
 }
 
-/// `table` with so many threads, changed by these macros.
+/// `table` with this number of threads, changed by these macros.
 ///
 /// # Errors
 /// If it cannot be made ready.
@@ -155,11 +136,11 @@ impl Validated {
     fn new(threaded: &Threaded, threads: usize, defined: &[&str]) -> Result<Validated> {
         let directory = directory()?;
         let work = (threaded.prepare)(directory.path(), threads, defined)?;
-        Ok(Validated { name: threaded.name, is_shared: threaded.is_shared, work, directory })
+        Ok(Validated { name: threaded.name, work, directory })
     }
 
-    /// How long its work takes, in milliseconds: by its own clock, by its clients', or from its start to its end. It is
-    /// started by the command `before`, if that is not empty.
+    /// How long its work takes, in milliseconds: by its own clock, by its clients', or from its start to its
+    /// end. It is started by the command `before`, if that is not empty.
     ///
     /// # Errors
     /// If it does not succeed.

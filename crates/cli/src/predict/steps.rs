@@ -1,11 +1,12 @@
 //! From what a thread was seen to do to what it would do again.
 //!
-//! * Between two events a thread computes, less what writing them down takes. Where it was seen to have had less CPU
-//!   time than passed, it was blocked if it gave up its CPU by itself, and else others had its CPU: only the first
-//!   is a part of its life.
+//! * Between two events a thread computes, less what writing them down takes. Where it was seen to have had
+//!   less CPU time than passed, it was blocked if it gave up its CPU by itself, and else others had its CPU:
+//!   only the first is a part of its life.
 //! * A wait for a lock is what the replay is to find out, so it is left out.
-//! * A wait for a condition variable ends when a thread wakes one that waits for it, as often as was seen; at a
-//!   barrier, when all have come. If it is not known who ended a wait, and for all else, it takes the time that it took.
+//! * A wait for a condition variable ends when a thread wakes one that waits for it, as often as was seen; at
+//!   a barrier, when all have come. If it is not known who ended a wait, and for all else, it takes the time
+//!   that it took.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -27,7 +28,8 @@ pub(super) struct Lives {
     pub(super) places: Vec<Vec<u32>>,
     /// What sort of thread each is, by number: see [`roles`].
     pub(super) roles: Vec<usize>,
-    /// Of each lock, by number: acquisitions a second, and the share of a thread's time that is spent waiting.
+    /// Of each lock, by number: acquisitions a second, and the share of a thread's time that is spent
+    /// waiting.
     pub(super) measured: Vec<Rates>,
     /// The locks' numbers in the process, by number here.
     pub(super) locks: Vec<u32>,
@@ -43,7 +45,6 @@ pub(super) struct Lives {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rates {
     pub(super) acquisitions: f64,
-    pub(super) waits: f64,
     /// Seconds of all threads.
     pub(super) waited: f64,
     /// Likewise.
@@ -56,7 +57,8 @@ impl Lives {
         self.measured.iter().map(|rates| rates.acquisitions).sum()
     }
 
-    /// The stretch of a process, whose threads have these roles. Threads that do nothing whole in it are left out.
+    /// The stretch of a process, whose threads have these roles. Threads that do nothing whole in it are left
+    /// out.
     pub(super) fn of(
         process: &Process,
         stretch: &Stretch,
@@ -79,7 +81,6 @@ impl Lives {
             let seconds = (length as f64 / 1e12).max(1e-9);
             for (rates, sum) in lives.measured.iter_mut().zip(&life.sums) {
                 rates.acquisitions += sum.acquisitions / seconds;
-                rates.waits += sum.waits / seconds;
                 rates.waited += sum.waited / seconds;
                 rates.held += sum.held / seconds;
             }
@@ -101,8 +102,8 @@ impl Lives {
         lives
     }
 
-    /// As many are woken as wait: threads were cut where they hold nothing, so that one end of a pair may be missing.
-    /// What is too much is left out evenly.
+    /// As many are woken as wait: threads were cut where they hold nothing, so that one end of a pair may be
+    /// missing. What is too much is left out evenly.
     fn pair(&mut self, what: u32) {
         let wakes = |step: &Step| *step == Step::Wake(what);
         let awaits = |step: &Step| matches!(step, Step::Await { what: it, .. } if *it == what);
@@ -135,8 +136,8 @@ impl Lives {
 /// What a thread was seen to do, and where.
 type Deeds = BTreeSet<(u8, u64)>;
 
-/// What sort of thread each is, by its id: those that do the same at the same places have the same role, and the
-/// roles with most threads come first. The thread that the process began with has one of its own.
+/// What sort of thread each is, by its id: those that do the same at the same places have the same role, and
+/// the roles with most threads come first. The thread that the process began with has one of its own.
 pub(super) fn roles(process: &Process) -> HashMap<u32, usize> {
     let mut does: HashMap<u32, Deeds> = HashMap::new();
     for thread in process.stretches.iter().flat_map(|stretch| &stretch.threads) {
@@ -177,8 +178,8 @@ pub(super) fn roles(process: &Process) -> HashMap<u32, usize> {
     roles.flat_map(|(role, (_, members))| members.iter().map(move |tid| (*tid, role))).collect()
 }
 
-/// The number of each lock of a process, the two sides of a readers-writer lock being one; and the lock's number in
-/// the process that stands for each.
+/// The number of each lock of a process, the two sides of a readers-writer lock being one; and the lock's
+/// number in the process that stands for each.
 fn numbers(process: &Process) -> (Vec<Option<u32>>, Vec<u32>) {
     let mut by_address: HashMap<u64, u32> = HashMap::new();
     let (mut numbers, mut locks) = (Vec::new(), Vec::new());
@@ -260,7 +261,6 @@ impl Wakers {
         signals.sort_unstable();
         for (time, lock, all, thread, at) in signals {
             let Some(waits) = waits.get_mut(&lock) else { continue };
-            let before = waits.len();
             // The first to go on is the one that was woken.
             let mut left = if all { usize::MAX } else { 1 };
             waits.retain(|wait| {
@@ -273,7 +273,6 @@ impl Wakers {
                 !woken && wait.until >= time
             });
             let woken = if all { usize::MAX - left } else { 1 - left };
-            debug_assert!(woken <= before);
             if woken > 0 {
                 let number = wakers.numbers.len() as u32;
                 wakers.numbers.entry(lock).or_insert(number);
@@ -301,7 +300,8 @@ struct Reading<'a> {
     /// What is held, and since when.
     held: Vec<(u32, u64)>,
     doing: Doing,
-    /// The clock of CPU time when it was last looked at: CPU time, switches; and how much work came after that.
+    /// The clock of CPU time when it was last looked at: CPU time, switches; and how much work came after
+    /// that.
     clock: Option<(u64, u32)>,
     assumed_ns: u64,
     sums: Vec<Rates>,
@@ -465,7 +465,6 @@ impl<'a> Reading<'a> {
     fn waited(&mut self, number: Option<u32>, ns: u64) {
         if let Some(number) = number {
             let sum = &mut self.sums[number as usize];
-            sum.waits += 1.0;
             sum.waited += ns as f64 / 1e9;
         }
     }
@@ -538,8 +537,9 @@ impl<'a> Reading<'a> {
         self.doing = Doing::Works;
     }
 
-    /// The part that can be repeated: it begins and ends where nothing is held. What the thread waited for at the
-    /// stretch's end, it waited for until then, at least; what it waited for with a lock in its hands is cut off.
+    /// The part that can be repeated: it begins and ends where nothing is held. What the thread waited for at
+    /// the stretch's end, it waited for until then, at least; what it waited for with a lock in its hands is
+    /// cut off.
     fn finish(mut self, length_ns: u64) -> Life {
         if let Doing::WaitsForLock(since, number) = self.doing {
             self.waited(number, length_ns.saturating_sub(since));

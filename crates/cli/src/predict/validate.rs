@@ -1,5 +1,5 @@
-//! Whether predictions are right: programs are recorded, what they would do otherwise is predicted, and then they
-//! do it, on this machine.
+//! Whether predictions are right: programs are recorded, what they would do otherwise is predicted, and then
+//! they do it, on this machine.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -15,7 +15,8 @@ pub(super) enum Change {
     Half,
     /// There are several; each acquisition takes one of them.
     Split(u32),
-    /// Those who acquire it at these places share it: `FILE:LINE`, as the page shows them. Everywhere, if there is none.
+    /// Those who acquire it at these places share it: `FILE:LINE`, as the page shows them. Everywhere, if
+    /// there is none.
     ReadersWriter(Vec<String>),
     /// It is another lock.
     Is(&'static str),
@@ -73,7 +74,8 @@ impl<'a> World<'a> {
         World { threads, locks, places, roles }
     }
 
-    /// The same with a change to these locks; whether a place is one of the lines that were named is for `is_at` to say.
+    /// The same with a change to these locks; whether a place is one of the lines that were named is for
+    /// `is_at` to say.
     pub(super) fn change(&mut self, locks: &[u32], change: &Change, is_at: impl Fn(u32, &[String]) -> bool) {
         for &lock in locks {
             let part = &mut self.locks[lock as usize];
@@ -103,7 +105,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// So many threads with the first role: the last ones are left out, or all are there several times in turn.
+    /// So many threads with the first role: the last ones are left out, or all are there several times in
+    /// turn.
     pub(super) fn resize(&mut self, wanted: usize) {
         let members: Vec<usize> = (0..self.threads.len()).filter(|&thread| self.roles[thread] == 0).collect();
         if members.is_empty() {
@@ -130,7 +133,7 @@ impl<'a> World<'a> {
         self.threads.iter().map(|steps| steps.iter().filter_map(step).collect()).collect()
     }
 
-    /// Beside so many threads of other programs that only compute, on average.
+    /// Beside this number of threads of other programs that only compute, on average.
     pub(super) fn beside(&mut self, others: f64) {
         const TURN: f64 = 1e9;
         let busy = (TURN * others.fract()) as u64;

@@ -170,8 +170,7 @@ impl Recording {
     }
 
     pub(crate) fn events(&self) -> usize {
-        let stretches = self.processes.iter().flat_map(|process| &process.stretches);
-        stretches.flat_map(|stretch| &stretch.threads).map(|thread| thread.events.len()).sum()
+        self.processes.iter().map(Process::events).sum()
     }
 
     /// The usual gaps between events of a program that does nothing.
@@ -226,6 +225,11 @@ impl Process {
             lived_ns: recorded.stretches.first().map_or(0, |first| now_ns.saturating_sub(first.began_ns)),
             is_full: recorded.is_full,
         }))
+    }
+
+    pub(crate) fn events(&self) -> usize {
+        let threads = self.stretches.iter().flat_map(|stretch| &stretch.threads);
+        threads.map(|thread| thread.events.len()).sum()
     }
 
     /// Whether all numbers are those of something, and times do not go back.

@@ -1,9 +1,9 @@
-//! A recorded stretch of a program's life, again: what each thread did between its locks, on whichever locks and
-//! machine.
+//! A recorded stretch of a program's life, again: what each thread did between its locks, on whichever locks
+//! and machine.
 //!
 //! Each thread goes through its steps again and again until the clock stops, so that a short stretch gives a
-//! steady rate. Who wakes threads that wait for what is part of the steps; who waits for whom at a lock is not: that
-//! is what the replay finds out.
+//! steady rate. Who wakes threads that wait for what is part of the steps; who waits for whom at a lock is
+//! not: that is what the replay finds out.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -105,7 +105,8 @@ pub struct Replayed {
     pub traffic: Traffic,
 }
 
-/// An acquisition that takes longer has waited. The recorder, too, sees a wait only where the first attempt failed.
+/// An acquisition that takes longer has waited. The recorder, too, sees a wait only where the first attempt
+/// failed.
 const AT_ONCE: Picoseconds = 200 * NANOSECOND;
 
 enum Made {
@@ -254,7 +255,7 @@ impl Shared {
                             }
                         }
                     }
-                    Step::Meet(where_) => self.meetings[where_ as usize].meet(),
+                    Step::Meet(place) => self.meetings[place as usize].meet(),
                 }
                 if now() >= self.warm_up {
                     self.done[index].set(self.done[index].get() + 1);

@@ -180,7 +180,7 @@ fn heads<T: Linked>(map: Map, record: &Record) -> Option<&'static [AtomicU32]> {
 #[inline(always)]
 fn heads_of(map: Map, chains: &Chains) -> &'static [AtomicU32] {
     let offset = u64::from(chains.heads.load(Relaxed)) * HALF_PAGE;
-    // SAFETY: there are so many, once there are any.
+    // SAFETY: there are as many as `bits` says, once there are any.
     unsafe { map.words(offset, 1 << chains.bits.load(Relaxed)) }
 }
 

@@ -1,8 +1,8 @@
 //! What a recorded process's threads do with locks, written down in stretches: TRACE in [`layout`].
 //!
-//! The fast paths know nothing of it. A thread that looks at the clock by chance, or for another reason, looks
-//! for a stretch as well; in one, it has the next acquisition and each release look. One that uses locks rarely
-//! looks each time, so that no stretch misses it.
+//! The fast paths know nothing of it. A thread that looks at the clock by chance, or for another reason,
+//! looks for a stretch as well; in one, it has the next acquisition and each release look. One that uses
+//! locks rarely looks each time, so that no stretch misses it.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -14,7 +14,7 @@ use crate::layout::{self, Chunk, INDEX_MASK, Record, TRACED, Tracer};
 const LENGTH_NS: u64 = 10_000_000;
 /// From the begin of one to that of the next, in lengths.
 const EVERY: u64 = 10;
-/// After so many, they are twice as long, and come half as often.
+/// After this number, they are twice as long, and come half as often.
 const ALIKE: u32 = 8;
 /// A part of the room for each.
 const SHARE: u32 = 64;
@@ -29,7 +29,8 @@ pub(super) fn note(map: Map, record: &Record, what: u32, word: u32, more: u64) {
     }
 }
 
-/// As [`note`]; and the next acquisition of the thread is to be noted, too, if there is a stretch or it comes late.
+/// As [`note`]; and the next acquisition of the thread is to be noted, too, if there is a stretch or it comes
+/// late.
 #[inline(always)]
 pub(super) fn note_acquired(map: Map, record: &Record, what: u32, word: u32, pc: usize) {
     if map.header().trace_room.load(Relaxed) != 0 && note_it(map, record, what, word, pc as u64) {
@@ -127,8 +128,8 @@ fn begin(map: Map, now: u64) -> Option<u32> {
     Some(number)
 }
 
-/// The thread's chunk in this stretch, with room for two events, and whether it is new. Without room the stretch
-/// is over.
+/// The thread's chunk in this stretch, with room for two events, and whether it is new. Without room the
+/// stretch is over.
 fn chunk(
     map: Map,
     record: &Record,
