@@ -16,8 +16,8 @@
 #include <time.h>
 
 #define SIZE 64
-#define TO_MAKE 1000
-#define TO_USE 2000
+#define TO_MAKE 1000u
+#define TO_USE 2000u
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t filled = PTHREAD_COND_INITIALIZER, emptied = PTHREAD_COND_INITIALIZER;
@@ -26,9 +26,10 @@ static unsigned first, count;
 static long items;
 static int is_over;
 
-/* Takes some time, and gives a number that depends on each step. */
-static uint32_t compute(uint32_t x, int steps) {
-    for (int i = 0; i < steps; i++)
+/* Takes half to one and a half times this number of steps, and gives a number that depends on each. */
+static uint32_t compute(uint32_t x, uint32_t steps) {
+    steps = steps / 2 + (x >> 8) % steps;
+    for (uint32_t i = 0; i < steps; i++)
         x = x * 1664525u + 1013904223u;
     return x;
 }

@@ -147,6 +147,12 @@ pub(crate) fn table(floors: &Floors) -> Table {
     if let Some(ns) = floors.futex_sleep_wake_ns.other_cpu {
         row("a futex sleep and its wake-up, from another CPU".to_owned(), ns, 0);
     }
+    row("a futex call that wakes nobody".to_owned(), floors.futex_sleep_wake_ns.nobody, 0);
+    row("a switch by sched_yield".to_owned(), floors.futex_sleep_wake_ns.switch, 0);
+    if let Some(wake) = floors.futex_sleep_wake_ns.other {
+        row("a futex call that wakes a thread of another CPU".to_owned(), wake.call, 0);
+        row("from that call until the thread runs".to_owned(), wake.runs, 0);
+    }
     row("the driver, for each lock and unlock".to_owned(), floors.driver_ns, 2);
     row("the timing, in each wait".to_owned(), floors.timing_ns, 0);
     table

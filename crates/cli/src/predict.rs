@@ -1,5 +1,6 @@
 //! `poundlock predict`: what would help a recorded program, before anybody changes a line.
 
+mod counted;
 mod page;
 mod steps;
 mod validate;
@@ -9,8 +10,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use poundlock_core::qspin::Form;
+use poundlock_names::{Named, RwLocks};
 use poundlock_sim::workload::replay::{Kind, Replay, Replayed, Step};
-use poundlock_sim::{Machine, Settings, Simulation, experiment};
+use poundlock_sim::{Machine, NANOSECOND, Scheduler, Settings, Simulation, experiment};
 use poundlock_statfile::LockKind;
 use serde::Serialize;
 
@@ -19,6 +22,7 @@ use crate::output::counted;
 use crate::record::recording::{self, Process, Recording};
 use crate::results::{Output, print_beside, write_json};
 use crate::sim;
+use counted::Counted;
 use steps::Lives;
 use what::{Change, World};
 
@@ -42,7 +46,8 @@ pub(crate) struct Args {
     /// How many threads do what most threads do [default: in proportion to the CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     threads: Option<u32>,
-    /// Other locks for all mutexes [default: poundlock, any-negative, handoff, qspin-pv and glibc]
+    /// Other locks to run it on, as `poundlock run --lock` takes them, or that `poundlock sim list` shows
+    /// [default: poundlock, any-negative, handoff, qspin-pv and glibc]
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     lock: Vec<String>,
     /// How many stretches of the recording are replayed, at most
@@ -80,6 +85,8 @@ const MOST: usize = 5;
 const WORTH: f64 = 0.05;
 /// Twice the CPUs bend the curve where they give less than this times the work.
 const BEND: f64 = 1.5;
+/// Calls and switches vary as they were seen to: nine of ten wake-ups took 0.84 to 1.1 of the median's time.
+const SETTINGS: Settings = Settings { scatter: 32, ..Settings::DEFAULT };
 const CPUS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// Says it.
@@ -185,9 +192,43 @@ struct Point {
     lock: Option<(String, f64)>,
 }
 
+/// What a program runs on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct On {
+    mutex: &'static str,
+    spinlock: &'static str,
+    shared: &'static str,
+}
+
+impl On {
+    const GLIBC: On = On { mutex: "glibc", spinlock: "test-and-set", shared: "glibc" };
+
+    /// With `run --lock` and `--rwlock`, or with a lock that only the simulator has for all mutexes.
+    fn of(lock: &str, rwlocks: Option<RwLocks>) -> Result<On, Failure> {
+        let Ok(choice) = crate::locks::parse(lock) else {
+            let lock = sim::lock(lock)?;
+            return Ok(On { mutex: lock, spinlock: lock, shared: "rw-reader-preferring" });
+        };
+        let spinlock = match choice.spinlock() {
+            Some(form) => form.name(),
+            None if choice.keeps_everything() => On::GLIBC.spinlock,
+            // As on machines with one node of memory.
+            None => Form::Paravirtual.name(),
+        };
+        let shared = match RwLocks::of(choice, rwlocks) {
+            RwLocks::Glibc => On::GLIBC.shared,
+            RwLocks::ByKind => "rw-reader-preferring",
+            RwLocks::PhaseFair => "rw-phase-fair",
+        };
+        Ok(On { mutex: choice.mutex().name(), spinlock, shared })
+    }
+}
+
 /// The recording, ready to be replayed.
 struct Ready<'a> {
     process: &'a Process,
+    /// What it ran on.
+    own: On,
     lives: Vec<Lives>,
     machine: Machine,
     times: usize,
@@ -198,23 +239,26 @@ struct Ready<'a> {
 type Run = (f64, Replayed);
 
 impl Ready<'_> {
-    /// The lock that stands for one of a process, by what it ran on.
-    fn kind<'n>(&self, lock: u32, mutex: &'n str) -> Kind<'n> {
+    /// The lock in the place of one of the process.
+    fn kind(&self, lock: u32, on: On) -> Kind<'static> {
         match self.process.locks[lock as usize].of_kind() {
             LockKind::RwReaders
             | LockKind::RwWriters
             | LockKind::SharedRwReaders
-            | LockKind::SharedRwWriters => Kind::Shared("rw-reader-preferring"),
-            LockKind::Spinlock if mutex == "glibc" => Kind::Exclusive("test-and-set"),
-            _ => Kind::Exclusive(mutex),
+            | LockKind::SharedRwWriters => Kind::Shared(on.shared),
+            LockKind::Spinlock => Kind::Exclusive(on.spinlock),
+            _ => Kind::Exclusive(on.mutex),
         }
     }
 
-    fn replay(&self, at: usize, world: &World<'_>, machine: &Machine) -> Run {
+    fn replay(&self, at: usize, world: &World, machine: &Machine) -> Run {
         let length = self.lives[at / self.times].length;
-        let once = |threads: &[Vec<Step>], before| {
-            let replay = Replay { threads, locks: &world.locks, before, warm_up: length, time: 3 * length };
-            replay.run_in(Simulation::new(machine, Settings::DEFAULT, self.seed + at as u64))
+        let before = &self.lives[at / self.times].before;
+        let once = |threads: &[Vec<Step>], more: u32| {
+            let before: Vec<u32> = before.iter().map(|before| before + more).collect();
+            let replay =
+                Replay { threads, locks: &world.locks, before: &before, warm_up: length, time: 3 * length };
+            replay.run_in(Simulation::new(machine, SETTINGS, self.seed + at as u64))
         };
         let moves = |replayed: &Replayed| replayed.waits.iter().any(|waits| waits.acquisitions > 0);
         // Who is awaited first may have come before the stretch began; and who is never seen to wake anybody
@@ -233,15 +277,11 @@ impl Ready<'_> {
     }
 
     /// Every stretch, as often as wanted, with this change to the world.
-    fn runs<'n>(
-        &self,
-        mutex: &'n str,
-        machine: &Machine,
-        change: impl Fn(usize, &mut World<'n>) + Sync,
-    ) -> Vec<Run> {
+    fn runs(&self, on: On, machine: &Machine, change: impl Fn(usize, &mut World) + Sync) -> Vec<Run> {
         let run = |at: usize| {
             let stretch = at / self.times;
-            let mut world = World::new(&self.lives[stretch], |lock| self.kind(lock, mutex));
+            let mut world =
+                World::new(&self.lives[stretch], |lock| self.kind(lock, on), Kind::Shared(on.shared));
             change(stretch, &mut world);
             self.replay(at, &world, machine)
         };
@@ -264,7 +304,7 @@ impl Ready<'_> {
         locks.filter(|(_, lock)| is(lock)).map(|(number, _)| number as u32).collect()
     }
 
-    fn apply(&self, stretch: usize, world: &mut World<'_>, lock: &str, change: &Change) {
+    fn apply(&self, stretch: usize, world: &mut World, lock: &str, change: &Change) {
         let is_at = |place: u32, lines: &[String]| {
             lines.iter().any(|line| self.process.places[place as usize].contains(line.as_str()))
         };
@@ -299,7 +339,18 @@ fn ready<'a>(args: &Args, file: &Path, recording: &'a Recording) -> Result<Ready
         .max_by_key(|process| process.events())
         .ok_or_else(|| wrong("it has no process"))?;
     let roles = steps::roles(process);
-    let of = |stretch| Lives::of(process, stretch, &roles, recording.overhead);
+    let counted = Counted::of(process);
+    let recorded = described(&recording.machine)
+        .map_err(|error| wrong(&format!("the machine that it was recorded on: {error}")))?;
+    let own = On::of(&recording.lock, RwLocks::parse(&recording.rwlock)).unwrap_or(On::GLIBC);
+    let &Scheduler { syscall, wake, switch, .. } = recorded.scheduler();
+    let takes = steps::Takes {
+        overhead: recording.overhead,
+        call_ns: syscall / NANOSECOND,
+        wake_ns: (syscall + wake) / NANOSECOND,
+        slept_ns: (own.mutex == On::GLIBC.mutex).then_some((syscall + switch) / NANOSECOND),
+    };
+    let of = |stretch| Lives::of(process, stretch, &roles, &counted, takes);
     let mut lives: Vec<Lives> = process.stretches.iter().map(of).collect();
     lives.retain(|lives| !lives.threads.is_empty() && lives.rate() * lives.length as f64 / 1e12 >= FEWEST);
     if lives.is_empty() {
@@ -314,11 +365,10 @@ fn ready<'a>(args: &Args, file: &Path, recording: &'a Recording) -> Result<Ready
         lives = (0..wanted).map(|at| lives[(at as f64 * step + step / 2.0) as usize].clone()).collect();
     }
     let machine = match args.machine.as_str() {
-        "recorded" => described(&recording.machine)
-            .map_err(|error| wrong(&format!("the machine that it was recorded on: {error}")))?,
+        "recorded" => recorded,
         name => alone_on_cores(sim::machine(name)?),
     };
-    Ok(Ready { process, lives, machine, times: args.times as usize, seed: args.seed })
+    Ok(Ready { process, own, lives, machine, times: args.times as usize, seed: args.seed })
 }
 
 /// A lock's name and what becomes of it.
@@ -339,32 +389,25 @@ fn question(text: &str) -> Result<(String, Change), Failure> {
     })
 }
 
-fn other_locks(args: &Args) -> Result<Vec<&'static str>, Failure> {
+fn other_locks(args: &Args) -> Result<Vec<&str>, Failure> {
     if args.lock.is_empty() {
         return Ok(vec!["poundlock", "any-negative", "handoff", "qspin-pv", "glibc"]);
     }
-    args.lock.iter().map(|name| sim::lock(name)).collect()
-}
-
-/// The mutex that all is compared to: what it was recorded on.
-fn own_mutex(recording: &Recording) -> &str {
-    let mutex = recording.lock.as_str();
-    if poundlock_sim::locks::names().any(|known| known == mutex) { mutex } else { "glibc" }
+    args.lock.iter().map(|name| On::of(name, None).map(|_| name.as_str())).collect()
 }
 
 /// What is known before anything is asked: the recording, and how far its replay is to be trusted. With the
 /// replay.
 fn test(recording: &Recording, ready: &Ready<'_>) -> Result<(Report, Vec<Run>), Failure> {
     let recorded = described(&recording.machine).unwrap_or_else(|_| ready.machine.clone());
-    let mutex = own_mutex(recording);
     // As it was, other programs were there. What is predicted is without them.
     let cpus = recording.cpus.max(1) as f64;
     let others = recording.others.clamp(0.0, cpus * 0.95);
-    let tried = ready.runs(mutex, &recorded, |stretch, world| {
+    let tried = ready.runs(ready.own, &recorded, |stretch, world| {
         // CPUs are shared out evenly among those who are ready.
         world.beside(others * (ready.lives[stretch].ready / (cpus - others)).max(1.0));
     });
-    let as_it_was = if others > 0.0 { ready.runs(mutex, &recorded, |_, _| {}) } else { tried.clone() };
+    let as_it_was = if others > 0.0 { ready.runs(ready.own, &recorded, |_, _| {}) } else { tried.clone() };
     let outside = Outside::of(ready.process);
     let locks = rows(ready, &tried, outside.as_ref());
     let measured = |at: usize| match &outside {
@@ -409,9 +452,8 @@ fn answer(
     recording: &Recording,
     ready: &Ready<'_>,
     changes: &[(String, Change)],
-    others: &[&'static str],
+    others: &[&str],
 ) -> Result<Report, Failure> {
-    let mutex = own_mutex(recording);
     let (mut report, as_it_was) = test(recording, ready)?;
     if report.self_test.is_useless() {
         report.advice = why_useless(&report);
@@ -428,15 +470,15 @@ fn answer(
     let before = if args.machine == "recorded" {
         &as_it_was
     } else {
-        base = ready.runs(mutex, &ready.machine, |_, _| {});
+        base = ready.runs(ready.own, &ready.machine, |_, _| {});
         let question = format!("on {}", ready.machine.name());
         report.answers.push(Answer { question, is_advice: false, work: Ready::gain(&base, &as_it_was) });
         &base
     };
     if changes.is_empty() {
-        questions(ready, mutex, others, before, &mut report)?;
+        questions(ready, others, before, &mut report)?;
     } else {
-        let runs = ready.runs(mutex, &ready.machine, |stretch, world| {
+        let runs = ready.runs(ready.own, &ready.machine, |stretch, world| {
             for (lock, change) in changes {
                 ready.apply(stretch, world, lock, change);
             }
@@ -446,19 +488,13 @@ fn answer(
         report.answers.push(Answer { question: words.join("; "), is_advice: true, work });
     }
     let cpus = if args.cpus.is_empty() && changes.is_empty() { &CPUS[..] } else { &args.cpus };
-    curve(args, ready, mutex, (recording.cpus, cpus), &as_it_was, changes, &mut report)?;
+    curve(args, ready, (recording.cpus, cpus), &as_it_was, changes, &mut report)?;
     report.advice = advice(&report);
     Ok(report)
 }
 
 /// Each lock that matters with each change, and other locks for all.
-fn questions(
-    ready: &Ready<'_>,
-    mutex: &str,
-    others: &[&'static str],
-    before: &[Run],
-    report: &mut Report,
-) -> Result<(), Failure> {
+fn questions(ready: &Ready<'_>, others: &[&str], before: &[Run], report: &mut Report) -> Result<(), Failure> {
     let matter: Vec<String> = report
         .locks
         .iter()
@@ -474,11 +510,13 @@ fn questions(
         Change::Split(16),
         Change::ReadersWriter(Vec::new()),
     ];
-    let others: Vec<_> = others.iter().filter(|name| **name != mutex).collect();
+    let others = others.iter().map(|name| Ok((name, On::of(name, None)?)));
+    let mut others = others.collect::<Result<Vec<_>, Failure>>()?;
+    others.retain(|(_, on)| *on != ready.own);
     let bar = poundlock_bench::progress::steps(matter.len() * changes.len() + others.len());
     for lock in &matter {
         for change in &changes {
-            let runs = ready.runs(mutex, &ready.machine, |stretch, world| {
+            let runs = ready.runs(ready.own, &ready.machine, |stretch, world| {
                 ready.apply(stretch, world, lock, change);
             });
             // What nobody can do, or only the author of the program can know.
@@ -488,9 +526,9 @@ fn questions(
             bar.inc(1);
         }
     }
-    for name in others {
-        let runs = ready.runs(name, &ready.machine, |_, _| {});
-        let question = format!("every mutex is {name}");
+    for (name, on) in others {
+        let runs = ready.runs(on, &ready.machine, |_, _| {});
+        let question = format!("on {name}");
         report.answers.push(Answer { question, is_advice: true, work: Ready::gain(&runs, before) });
         bar.inc(1);
     }
@@ -502,7 +540,6 @@ fn questions(
 fn curve(
     args: &Args,
     ready: &Ready<'_>,
-    mutex: &str,
     (recorded, cpus): (usize, &[u32]),
     as_it_was: &[Run],
     changes: &[(String, Change)],
@@ -515,7 +552,7 @@ fn curve(
             Some(threads) => threads as usize,
             None => (World::members(&ready.lives[stretch]) * cpus as usize).div_ceil(recorded.max(1)).max(1),
         };
-        let runs = ready.runs(mutex, &machine, |stretch, world| {
+        let runs = ready.runs(ready.own, &machine, |stretch, world| {
             for (lock, change) in changes {
                 ready.apply(stretch, world, lock, change);
             }

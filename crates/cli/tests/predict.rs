@@ -54,7 +54,7 @@ fn a_recorded_program_is_replayed_and_asked_about() {
     assert_eq!(list(&said, "curve").len(), 2, "{said:#}");
     let answers = list(&said, "answers");
     for name in ["poundlock", "any-negative", "handoff", "qspin-pv"] {
-        let question = format!("every mutex is {name}");
+        let question = format!("on {name}");
         assert!(answers.iter().any(|answer| answer["question"] == question.as_str()), "{said:#}");
     }
     let one = predict(&file, &["--what-if", "table_lock[0].lock: split 4", "--stretches", "2"]);

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::support::browser::{Browser, Seen, VIEWS, View};
 use crate::support::{LIMIT, expect_status, poundlock_bare, run_limited};
 use poundlock_bench::grid::result::{
-    Absent, Floors, Kind, Outcome, Peer, Point, Run, Sample, SleepWake, Transfer, VERSION,
+    Absent, Floors, Kind, Outcome, Peer, Point, Run, Sample, SleepWake, Transfer, VERSION, Wake,
 };
 use poundlock_bench::{Calibration, Machine, Summary};
 use serde_json::Value;
@@ -115,7 +115,13 @@ fn floors() -> Floors {
         bare_cas_store_ns: store,
         bare_load_store_ns: load,
         line_transfer_ns: vec![Transfer { from: 0, to: 1, ns: line }, Transfer { from: 1, to: 0, ns: back }],
-        futex_sleep_wake_ns: SleepWake { same_cpu, other_cpu: Some(other_cpu) },
+        futex_sleep_wake_ns: SleepWake {
+            same_cpu,
+            other_cpu: Some(other_cpu),
+            nobody: line,
+            switch: same_cpu,
+            other: Some(Wake { call: same_cpu, runs: other_cpu }),
+        },
         driver_ns: driver,
         timing_ns: timing,
     }

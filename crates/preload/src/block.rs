@@ -130,9 +130,11 @@ fn counts() -> bool {
     mode::get().counted()
 }
 
+pub(crate) mod recorded;
 pub(crate) mod semaphores;
 
-pub(crate) use semaphores::{sem_destroy, sem_init, sem_post, sem_trywait};
+pub(crate) use recorded::{pthread_yield, sched_yield, sem_post, thrd_yield};
+pub(crate) use semaphores::{sem_destroy, sem_init, sem_trywait};
 
 both! {
     sem_wait = SEM_WAIT, before_semaphore, after_semaphore, cancels;

@@ -63,6 +63,7 @@ extern "C" fn start() {
     mode::get();
     real::find_all();
     block::start();
+    block::recorded::start();
     block::semaphores::start();
     memory::start();
     syscall::start();

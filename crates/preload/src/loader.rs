@@ -104,7 +104,7 @@ exports! {
     block:
         sem_wait sem_timedwait sem_clockwait pthread_barrier_wait pthread_barrier_destroy
         pthread_join pthread_timedjoin_np pthread_clockjoin_np thrd_join
-        sem_init sem_destroy sem_trywait sem_post;
+        sem_init sem_destroy sem_trywait sem_post sched_yield pthread_yield thrd_yield;
     loader:
         dlopen dlvsym;
 }

@@ -122,6 +122,7 @@ addresses! {
     SEM_DESTROY = sem_destroy;
     SEM_TRYWAIT = sem_trywait;
     SEM_POST = sem_post;
+    SCHED_YIELD = sched_yield;
     BARRIER_WAIT = pthread_barrier_wait;
     BARRIER_DESTROY = pthread_barrier_destroy;
     JOIN = pthread_join;

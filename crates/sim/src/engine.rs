@@ -204,6 +204,8 @@ pub(crate) struct Inner {
     end: Picoseconds,
     /// How long a pause takes, and when a host takes a CPU.
     pub(crate) jitter: fastrand::Rng,
+    /// By how much at most, in 256ths, calls and switches take more or less than they do on average.
+    scatter: u64,
     adversary: Option<Adversary>,
     profile: Option<Box<Profile>>,
 }
@@ -237,6 +239,7 @@ impl Engine {
                 running: false,
                 end: Picoseconds::MAX,
                 jitter: fastrand::Rng::with_seed(1),
+                scatter: 0,
                 adversary: disturbance.map(Adversary::new),
                 profile: None,
             }),
@@ -306,9 +309,11 @@ impl Engine {
         id
     }
 
-    /// Decides how long a pause takes, and the like.
-    pub(crate) fn set_jitter(&self, random: fastrand::Rng) {
-        self.inner.borrow_mut().jitter = random;
+    /// Decides how long a pause takes, and the like; and how much that varies for calls and switches, in 256ths.
+    pub(crate) fn set_jitter(&self, random: fastrand::Rng, scatter: u64) {
+        let mut inner = self.inner.borrow_mut();
+        inner.jitter = random;
+        inner.scatter = scatter;
     }
 
     /// From now on each access is noted in it.
@@ -580,12 +585,15 @@ impl Engine {
 
     /// A system call's way into the kernel and back, for a thread that is not there yet.
     pub(crate) fn enter(&self) {
-        let inner = self.inner.borrow();
+        let mut inner = self.inner.borrow_mut();
         let thread = &inner.threads[inner.current as usize];
         let takes = match &inner.host {
             Some(host) if thread.atomic => host.halt(),
             _ if thread.kept > 0 => 0,
-            _ => inner.machine.scheduler().syscall,
+            _ => {
+                let takes = inner.machine.scheduler().syscall;
+                inner.scattered(takes)
+            }
         };
         drop(inner);
         if takes > 0 {
@@ -677,7 +685,7 @@ impl Engine {
                 inner.unhalts(id)
             } else {
                 let interrupted = inner.ready(id);
-                scheduler.wake + if interrupted { inner.machine.interrupt() } else { 0 }
+                inner.scattered(scheduler.wake) + if interrupted { inner.machine.interrupt() } else { 0 }
             };
             drop(inner);
             self.spend(takes);
@@ -1042,12 +1050,21 @@ impl Inner {
         self.dispatch(cpu, 0);
     }
 
+    /// What takes that long on average.
+    fn scattered(&mut self, time: Picoseconds) -> Picoseconds {
+        match self.scatter {
+            0 => time,
+            scatter => time * (256 - scatter + self.jitter.u64(..=2 * scatter)) / 256,
+        }
+    }
+
     /// An idle CPU gets its next thread.
     pub(crate) fn dispatch(&mut self, cpu: u32, latency: Picoseconds) {
         let Some(next) = self.cpus.next(&self.machine, cpu) else { return };
         let scheduler = *self.machine.scheduler();
         let now = self.now;
-        let begin = now + latency + scheduler.switch + if next.migrated { scheduler.migration } else { 0 };
+        let takes = self.scattered(latency) + self.scattered(scheduler.switch);
+        let begin = now + takes + if next.migrated { scheduler.migration } else { 0 };
         let thread = &mut self.threads[next.id as usize];
         thread.state = State::Running;
         thread.begun = begin;

@@ -39,6 +39,7 @@ pub use cache::Traffic;
 pub use engine::{Disturbance, Stuck};
 pub use hypervisor::Hypervisor;
 pub use machine::{Costs, Error, MICROSECOND, Machine, NANOSECOND, Picoseconds, Scheduler};
+pub use peers::glibc_rwlock::GlibcRwLock;
 pub use platform::{Budget, Evidence, Settings, Sim};
 
 use engine::Engine;
@@ -114,7 +115,7 @@ impl Simulation {
     pub fn run(self, end: Picoseconds) -> Result<Summary, Stuck> {
         let mut seeds = fastrand::Rng::with_seed(self.seed);
         RANDOM.set(self.threads.iter().map(|_| seeds.fork()).collect());
-        self.engine.set_jitter(seeds);
+        self.engine.set_jitter(seeds, self.settings.scatter);
         platform::prepare(self.settings, self.threads.len());
         if let Some(objects) = self.objects {
             self.engine.set_profile(profile::Profile::new(objects, platform::records()));

@@ -34,6 +34,9 @@ pub struct Settings {
     pub spin: Picoseconds,
     /// Whether mutexes in which no thread has slept are released by a plain store.
     pub plain_release: bool,
+    /// By how much at most, in 256ths of it, what the kernel does takes more or less than on average: without it
+    /// threads that wake each other can stay in step as they never would.
+    pub scatter: u64,
     /// Whether threads are held up in between.
     pub disturbance: Option<Disturbance>,
     /// Constants of the policies.
@@ -55,6 +58,7 @@ impl Settings {
         evidence: Evidence::Displaced,
         spin: 20 * MICROSECOND,
         plain_release: true,
+        scatter: 0,
         disturbance: None,
         tunings: Tunings::USER_SPACE,
     };
@@ -66,6 +70,7 @@ impl Settings {
         // A minute, which is for ever.
         spin: 60_000_000 * MICROSECOND,
         plain_release: false,
+        scatter: 0,
         disturbance: None,
         tunings: Tunings {
             poundlock: poundlock::Tuning { handoff_after: NEVER, ..Tunable::USER_SPACE },

@@ -1,7 +1,12 @@
 //! What threads were seen to do is done again.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use poundlock_sim::workload::replay::{Kind, Part, Replay, Replayed, Step};
-use poundlock_sim::{MICROSECOND, Machine, NANOSECOND, Settings, Simulation, Stuck};
+use poundlock_sim::{
+    GlibcRwLock, MICROSECOND, Machine, NANOSECOND, Settings, Simulation, Stuck, random, work,
+};
 
 const LOCKED: [Step; 3] = [Step::Lock(0), Step::Work(MICROSECOND), Step::Unlock(0)];
 
@@ -11,7 +16,7 @@ fn replayed(threads: &[Vec<Step>], kind: Kind<'_>, number: u32) -> Result<Replay
     let replay = Replay {
         threads,
         locks: &[Part { kind, number }],
-        before: 0,
+        before: &[],
         warm_up: 100 * MICROSECOND,
         time: 1000 * MICROSECOND,
     };
@@ -69,7 +74,7 @@ fn a_thread_stays_whole_whatever_it_leaves_out_and_takes_twice() {
     let replay = Replay {
         threads: &[holds, tries.clone(), tries],
         locks: &[lock, lock],
-        before: 0,
+        before: &[],
         warm_up: 100 * MICROSECOND,
         time: 1000 * MICROSECOND,
     };
@@ -90,4 +95,82 @@ fn wakes_and_meetings_keep_threads_in_step() {
     assert!(steps[0].abs_diff(steps[1]) <= 2 && steps[0].abs_diff(steps[2]) <= 2, "{steps:?}");
     // Nobody wakes it.
     assert!(replayed(&[takes], Kind::Gone, 1).is_err());
+}
+
+#[test]
+fn who_needs_something_waits_for_it_without_the_lock() {
+    // A queue of eight: whoever is slower has the other wait.
+    let part = |work: u64, needs, gives| {
+        vec![
+            Step::Work(work * MICROSECOND),
+            Step::Lock(0),
+            Step::Need { what: needs, lock: 0 },
+            Step::Wake(gives),
+            Step::Unlock(0),
+        ]
+    };
+    let machine = Machine::known()[0].flat(4);
+    for (makes, uses) in [(1, 10), (10, 1)] {
+        let threads = [part(makes, 1, 0), part(uses, 0, 1), part(uses, 0, 1)];
+        let replay = Replay {
+            threads: &threads,
+            locks: &[Part { kind: Kind::Exclusive("glibc"), number: 1 }],
+            before: &[0, 8],
+            warm_up: 100 * MICROSECOND,
+            time: 10_000 * MICROSECOND,
+        };
+        let simulation = Simulation::new(&machine, Settings { scatter: 32, ..Settings::DEFAULT }, 1);
+        let steps = replay.run_in(simulation).expect("nobody waits for ever").steps;
+        assert!(steps[0].abs_diff(steps[1] + steps[2]) <= 5 * 10 && steps[0] > 1000, "{steps:?}");
+    }
+}
+
+#[test]
+fn who_yields_lets_others_have_the_cpu() {
+    let yields = vec![Step::Work(MICROSECOND), Step::Yield];
+    let works = vec![Step::Work(MICROSECOND)];
+    let machine = Machine::known()[0].flat(1);
+    let replay =
+        Replay { threads: &[yields, works], locks: &[], before: &[], warm_up: 0, time: 20_000 * MICROSECOND };
+    let steps = replay.run_in(Simulation::new(&machine, Settings::DEFAULT, 1)).expect("nobody waits").steps;
+    assert!(steps[0] > 0 && steps[1] > 5 * steps[0], "{steps:?}");
+}
+
+/// Writers are alone and nobody sleeps for ever, on fewer CPUs than threads.
+#[test]
+fn writers_are_alone_and_all_get_their_turn() {
+    const EACH: u32 = 100;
+    for seed in 0..40 {
+        let machine = Machine::known()[0].flat(1 + seed as u32 % 4);
+        let mut simulation = Simulation::new(&machine, Settings::DEFAULT, seed);
+        let lock = Rc::new(GlibcRwLock::default());
+        let inside = Rc::new(Cell::new(0_i32));
+        let done = Rc::new(Cell::new(0));
+        for _ in 0..6 {
+            let (lock, inside, done) = (Rc::clone(&lock), Rc::clone(&inside), Rc::clone(&done));
+            simulation.spawn(None, move || {
+                for _ in 0..EACH {
+                    let time = random(|random| random.u64(1..MICROSECOND));
+                    if random(|random| random.u8(..10)) < 4 {
+                        lock.write();
+                        assert_eq!(inside.replace(-1), 0, "not alone, with seed {seed}");
+                        work(time);
+                        assert_eq!(inside.replace(0), -1, "not alone, with seed {seed}");
+                        lock.unlock_write();
+                    } else {
+                        lock.read();
+                        assert!(inside.replace(inside.get() + 1) >= 0, "beside a writer, with seed {seed}");
+                        work(time);
+                        assert!(inside.replace(inside.get() - 1) > 0, "beside a writer, with seed {seed}");
+                        lock.unlock_read();
+                    }
+                    work(time / 2);
+                    done.set(done.get() + 1);
+                }
+            });
+        }
+        // Long enough for all, if none sleeps for ever.
+        let ended = simulation.run(1_000_000 * MICROSECOND);
+        assert!(ended.is_ok() && done.get() == 6 * EACH, "{} done with seed {seed}", done.get());
+    }
 }

@@ -466,8 +466,12 @@ pub const TRACE_RELEASED: u32 = 5;
 pub const TRACE_BLOCKS: u32 = 6;
 /// That wait is over. 1 in the bits above: its time was up.
 pub const TRACE_UNBLOCKED: u32 = 7;
-/// It is about to wake one that waits for the condition variable; 1 in the bits above: all.
+/// It is about to wake one that waits for the condition variable or the semaphore; 1 in the bits above: all.
 pub const TRACE_WAKES: u32 = 8;
+/// It gives its CPU to others that are ready, and goes on with [`TRACE_UNBLOCKED`].
+pub const TRACE_YIELDS: u32 = 10;
+/// Until now it has written the event before down, which took longer than usual.
+pub const TRACE_WROTE: u32 = 11;
 /// Since the last such event, or the first of the chunk, it has had so much CPU time: `more`, in nanoseconds. In
 /// the bits above: how often it gave its CPU up by itself, at most 2^24 - 1. It was there for long without an
 /// event.

@@ -67,11 +67,15 @@ pub enum What {
         /// Because its time was up.
         timed_out: bool,
     },
-    /// It was about to wake those who wait for the condition variable.
+    /// It gives its CPU to others that are ready; it goes on with [`What::Unblocked`].
+    Yields,
+    /// It was about to wake those who wait for the condition variable or the semaphore.
     Wakes {
         /// All, or one.
         all: bool,
     },
+    /// Until now it was writing the event before down, which took longer than usual.
+    Wrote,
     /// It looked at its clock of CPU time after a while without events, or at first.
     Cpu {
         /// What it said, in nanoseconds: it counts by microseconds.
@@ -132,6 +136,8 @@ pub fn read_stretches(path: &Path) -> Result<Recorded, Error> {
                     layout::TRACE_RELEASED => What::Released,
                     layout::TRACE_BLOCKS => What::Blocks,
                     layout::TRACE_UNBLOCKED => What::Unblocked { timed_out: above != 0 },
+                    layout::TRACE_YIELDS => What::Yields,
+                    layout::TRACE_WROTE => What::Wrote,
                     layout::TRACE_WAKES => What::Wakes { all: above != 0 },
                     layout::TRACE_CPU => What::Cpu { ns: more, gave_up: above },
                     _ => return None,

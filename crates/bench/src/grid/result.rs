@@ -193,6 +193,21 @@ pub struct SleepWake {
     pub same_cpu: Summary,
     /// By a thread of another CPU, which has nothing else to do; `None` if there is no other.
     pub other_cpu: Option<Summary>,
+    /// A call that wakes nobody.
+    pub nobody: Summary,
+    /// From a thread that gives its CPU away to the next.
+    pub switch: Summary,
+    /// A call that wakes a thread of another CPU, which has nothing else to do; `None` if there is no other.
+    pub other: Option<Wake>,
+}
+
+/// What it costs to wake a thread that sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Wake {
+    /// The call.
+    pub call: Summary,
+    /// From its begin until the thread runs.
+    pub runs: Summary,
 }
 
 /// A result directory.

@@ -40,7 +40,13 @@ fn floors() -> Floors {
         bare_cas_store_ns: ns(6.0),
         bare_load_store_ns: ns(1.0),
         line_transfer_ns: [(0, 1), (1, 0)].map(|(from, to)| Transfer { from, to, ns: ns(60.0) }).to_vec(),
-        futex_sleep_wake_ns: SleepWake { same_cpu: ns(2000.0), other_cpu: Some(ns(5000.0)) },
+        futex_sleep_wake_ns: SleepWake {
+            same_cpu: ns(2000.0),
+            other_cpu: Some(ns(5000.0)),
+            nobody: ns(200.0),
+            switch: ns(1000.0),
+            other: None,
+        },
         driver_ns: ns(3.0),
         timing_ns: ns(20.0),
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread;
 
 use poundlock_core::Platform;
-use poundlock_core::platform::Atomic;
+use poundlock_core::platform::{Atomic, Until};
 use poundlock_linux::Linux;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ use super::gate::Alone;
 use crate::Summary;
 use crate::affinity;
 use crate::error::{Error, Result};
-use crate::grid::result::{Floors, SleepWake, Transfer};
+use crate::grid::result::{Floors, SleepWake, Transfer, Wake};
 use crate::{Usage, clock};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -42,6 +42,9 @@ pub(crate) fn run(task: &Task) -> Result<Floors> {
     let futex_sleep_wake_ns = SleepWake {
         same_cpu: sleep_wake(task, cpu, cpu)?,
         other_cpu: other.map(|&other| sleep_wake(task, cpu, other)).transpose()?,
+        nobody: nobody(task)?,
+        switch: switch(task, cpu)?,
+        other: other.map(|&other| wake(task, cpu, other)).transpose()?,
     };
     // Last, because it keeps this thread to a CPU.
     affinity::keep_to(&[cpu])?;
@@ -173,7 +176,7 @@ fn sleep_wake(task: &Task, here: usize, there: usize) -> Result<Summary> {
             if turn == me {
                 return;
             }
-            _ = black_box(Linux::wait(&word.0, turn, poundlock_core::platform::Until::Woken));
+            _ = black_box(Linux::wait(&word.0, turn, Until::Woken));
         }
     };
     let call = |me: u32| {
@@ -202,6 +205,80 @@ fn sleep_wake(task: &Task, here: usize, there: usize) -> Result<Summary> {
     })
 }
 
+/// A call to wake threads where none sleeps.
+fn nobody(task: &Task) -> Result<Summary> {
+    let word = Alone(<Linux as poundlock_core::atomic::Atomics>::U32::new(0));
+    // Near 200 ns a call.
+    let calls = (task.slice_ns / 200).max(10);
+    let slice = || {
+        let start = clock::now_ns();
+        (0..calls).for_each(|_| Linux::wake(&word.0, 1));
+        (clock::now_ns() - start) as f64 / calls as f64
+    };
+    Summary::of((0..task.slices).map(|_| slice()))
+        .ok_or_else(|| Error::Options("a call that wakes nobody: no figure".to_owned()))
+}
+
+/// From one thread to the next, of two that give their CPU away all the time.
+fn switch(task: &Task, cpu: usize) -> Result<Summary> {
+    // Near 4 us a trip.
+    let trips = (task.slice_ns / 4000).max(10);
+    let keep = |slice: &dyn Fn() -> f64| {
+        let before = Usage::of_this_process();
+        let ns = slice();
+        let switches = Usage::of_this_process().since(&before).involuntary_switches;
+        (switches as f64 >= trips as f64).then(|| ns * trips as f64 / switches as f64)
+    };
+    let summary = round_trips(task, [cpu, cpu], trips, |_| Linux::yield_now(), keep)?;
+    summary.ok_or_else(|| Error::Options("threads that yield do not switch: no figure".to_owned()))
+}
+
+/// A call that wakes a thread which has slept for a moment, and how long after its begin the thread runs.
+fn wake(task: &Task, here: usize, there: usize) -> Result<Wake> {
+    /// For so long the thread to be woken has nothing to do before.
+    const PAUSE_NS: u64 = 20_000;
+    // The turns that are to be done, those that are, and when a turn was begun.
+    let [wanted, done] = [(); 2].map(|()| Alone(<Linux as poundlock_core::atomic::Atomics>::U32::new(0)));
+    let begun = Alone(AtomicU64::new(0));
+    // Near 30 us a turn.
+    let turns = (task.slice_ns / 30_000 * u64::from(task.slices)).max(40) as u32;
+    let before = affinity::allowed()?;
+    thread::scope(|scope| {
+        let sleeper = thread::Builder::new()
+            .spawn_scoped(scope, || {
+                let kept = affinity::keep_to(&[there]);
+                let turn = |turn: u32| {
+                    while wanted.0.load(Acquire) == turn {
+                        _ = Linux::wait(&wanted.0, turn, Until::Woken);
+                    }
+                    let took = clock::now_ns() - begun.0.load(Relaxed);
+                    done.0.store(turn + 1, Release);
+                    took as f64
+                };
+                let took: Vec<f64> = (0..turns).map(turn).collect();
+                kept.map(|()| took)
+            })
+            .map_err(Error::system("cannot start a thread"))?;
+        let kept = affinity::keep_to(&[here]);
+        let turn = |turn: u32| {
+            while done.0.load(Acquire) != turn {}
+            let until = clock::now_ns() + PAUSE_NS;
+            while clock::now_ns() < until {}
+            let start = clock::now_ns();
+            begun.0.store(start, Relaxed);
+            wanted.0.store(turn + 1, Release);
+            Linux::wake(&wanted.0, 1);
+            (clock::now_ns() - start) as f64
+        };
+        let calls: Vec<f64> = (0..turns).map(turn).collect();
+        affinity::keep_to(&before)?;
+        let runs = sleeper.join().map_err(|_| Error::Options("a thread died".to_owned()))??;
+        kept?;
+        let none = || Error::Options("a wake-up: no figure".to_owned());
+        Ok(Wake { call: Summary::of(calls).ok_or_else(none)?, runs: Summary::of(runs).ok_or_else(none)? })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,12 +297,18 @@ mod tests {
             floors.driver_ns,
             floors.timing_ns,
             futex.same_cpu,
+            futex.nobody,
+            futex.switch,
         ];
         let transfers = floors.line_transfer_ns.iter().map(|transfer| transfer.ns);
         for summary in all.into_iter().chain(transfers).chain(futex.other_cpu) {
             assert!(summary.min > 0.0 && summary.n >= 1 && summary.n <= 5, "{summary:?}");
         }
         assert_eq!(futex.other_cpu.is_some(), cpus.len() > 1);
+        assert_eq!(futex.other.is_some(), cpus.len() > 1);
+        if let Some(wake) = futex.other {
+            assert!(wake.call.min > 0.0 && wake.runs.min > 0.0, "{wake:?}");
+        }
         let measured: Vec<_> = floors.line_transfer_ns.iter().map(|line| (line.from, line.to)).collect();
         assert_eq!(measured, pairs);
         // A system call and a switch against an instruction: nothing that disturbs the machine turns this

@@ -1,12 +1,13 @@
 //! From what a thread was seen to do to what it would do again.
 //!
-//! * Between two events a thread computes, less what writing them down takes. Where it was seen to have had
+//! * Between two events a thread computes, less what writing them down takes, and less the call to the kernel
+//!   if it woke a thread. Where it was seen to have had
 //!   less CPU time than passed, it was blocked if it gave up its CPU by itself, and else others had its CPU:
 //!   only the first is a part of its life.
 //! * A wait for a lock is what the replay is to find out, so it is left out.
-//! * A wait for a condition variable ends when a thread wakes one that waits for it, as often as was seen; at
-//!   a barrier, when all have come. If it is not known who ended a wait, and for all else, it takes the time
-//!   that it took.
+//! * A wait for a condition variable or a semaphore ends when a thread wakes one that waits for it, as often as
+//!   was seen, or, if it counts (see [`Counted`]), once for each signal; at a barrier, when all have come. If
+//!   it is not known who ended a wait, and for all else, it takes the time that it took.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -14,10 +15,24 @@ use poundlock_sim::workload::replay::Step;
 use poundlock_sim::{NANOSECOND, Picoseconds};
 use poundlock_statfile::LockKind;
 
+use super::counted::Counted;
 use crate::record::recording::{self, Overhead, Process, Stretch, Thread};
 
 /// CPU time is counted by the microsecond, and a thread that goes on has a little less than what passes.
 const FUZZY_NS: u64 = 5_000;
+
+/// What is in the times between events and not the program's own work: the replay has it anyway.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Takes {
+    pub(super) overhead: Overhead,
+    /// A call to the kernel.
+    pub(super) call_ns: u64,
+    /// One that wakes a thread.
+    pub(super) wake_ns: u64,
+    /// Who has waited longer for a lock has slept, and the release before was such a call. None if waiters spin, and
+    /// nothing is known.
+    pub(super) slept_ns: Option<u64>,
+}
 
 /// A stretch as it can be replayed, and what was measured in it.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +48,8 @@ pub(super) struct Lives {
     pub(super) measured: Vec<Rates>,
     /// The locks' numbers in the process, by number here.
     pub(super) locks: Vec<u32>,
+    /// How many may go on at first, for each thing that is awaited or needed.
+    pub(super) before: Vec<u32>,
     /// How long the stretch was.
     pub(super) length: Picoseconds,
     /// The share of the threads' time that is blocked for what the replay does not know.
@@ -63,17 +80,21 @@ impl Lives {
         process: &Process,
         stretch: &Stretch,
         roles: &HashMap<u32, usize>,
-        overhead: Overhead,
+        counted: &Counted,
+        takes: Takes,
     ) -> Lives {
         let (numbers, locks) = numbers(process);
-        let wakers = Wakers::of(process, stretch);
+        let mut wakers = Wakers::of(process, stretch, counted, takes.wake_ns);
+        if let Some(slept_ns) = takes.slept_ns {
+            wakers.releases_call(stretch, &numbers, takes, slept_ns);
+        }
         let length = stretch.length_ns * NANOSECOND;
         let mut lives = Lives { locks, length, ..Lives::default() };
         lives.measured = vec![Rates::default(); lives.locks.len()];
         let (mut blocked, mut lived) = (0, 0);
         let (mut worked_ns, mut without_ns) = (0, 0);
         for (index, thread) in stretch.threads.iter().enumerate() {
-            let mut reading = Reading::new(process, &numbers, overhead, index, &wakers);
+            let mut reading = Reading::new(process, &numbers, takes, index, &wakers);
             for (at, event) in thread.events.iter().enumerate() {
                 reading.event(at, *event);
             }
@@ -96,8 +117,14 @@ impl Lives {
         }
         lives.blocked = blocked as f64 / (lived as f64).max(1.0);
         lives.ready = (worked_ns + without_ns) as f64 / (stretch.length_ns as f64).max(1.0);
-        for what in 0..wakers.numbers.len() as u32 {
-            lives.pair(what);
+        let before = counted.before(process, &stretch.threads);
+        lives.before = vec![0; wakers.numbers.len()];
+        for (lock, what) in &wakers.numbers {
+            if counted.has(*lock) {
+                lives.before[*what as usize] = before.get(lock).copied().unwrap_or(0);
+            } else {
+                lives.pair(*what);
+            }
         }
         lives
     }
@@ -199,13 +226,16 @@ fn numbers(process: &Process) -> (Vec<Option<u32>>, Vec<u32>) {
 }
 
 /// Who ended which wait for a condition variable, by thread and event; and where all wait for each other.
-struct Wakers {
+struct Wakers<'a> {
+    counted: &'a Counted,
     /// The number of what is awaited, by lock of the process.
     numbers: HashMap<u32, u32>,
     /// How many threads an event wakes.
     wakes: HashMap<(usize, usize), usize>,
     /// Waits whose end is known to be one of those, by the event that began them.
     awaited: HashSet<(usize, usize)>,
+    /// After which events the thread called the kernel to wake another, by thread and event, and how long that took.
+    calls: HashMap<(usize, usize), u64>,
     /// The number of each barrier at which a thread met another, by lock.
     meetings: HashMap<u32, u32>,
 }
@@ -219,8 +249,8 @@ struct Wait {
     begun: usize,
 }
 
-impl Wakers {
-    fn of(process: &Process, stretch: &Stretch) -> Wakers {
+impl<'a> Wakers<'a> {
+    fn of(process: &Process, stretch: &Stretch, counted: &'a Counted, wake_ns: u64) -> Wakers<'a> {
         let mut waits: HashMap<u32, Vec<Wait>> = HashMap::new();
         let mut signals: Vec<(u64, u32, bool, usize, usize)> = Vec::new();
         for (thread, Thread { events, .. }) in stretch.threads.iter().enumerate() {
@@ -243,9 +273,11 @@ impl Wakers {
             }
         }
         let mut wakers = Wakers {
+            counted,
             numbers: HashMap::new(),
             wakes: HashMap::new(),
             awaited: HashSet::new(),
+            calls: HashMap::new(),
             meetings: HashMap::new(),
         };
         for (&lock, waits) in &waits {
@@ -260,6 +292,12 @@ impl Wakers {
         }
         signals.sort_unstable();
         for (time, lock, all, thread, at) in signals {
+            let counts = counted.has(lock);
+            if counts {
+                let number = wakers.numbers.len() as u32;
+                wakers.numbers.entry(lock).or_insert(number);
+                wakers.wakes.insert((thread, at), 1);
+            }
             let Some(waits) = waits.get_mut(&lock) else { continue };
             // The first to go on is the one that was woken.
             let mut left = if all { usize::MAX } else { 1 };
@@ -274,6 +312,9 @@ impl Wakers {
             });
             let woken = if all { usize::MAX - left } else { 1 - left };
             if woken > 0 {
+                wakers.calls.insert((thread, at), wake_ns);
+            }
+            if woken > 0 && !counts {
                 let number = wakers.numbers.len() as u32;
                 wakers.numbers.entry(lock).or_insert(number);
                 wakers.wakes.insert((thread, at), woken);
@@ -281,15 +322,56 @@ impl Wakers {
         }
         wakers
     }
+
+    /// A thread that has waited for longer than a call takes does not know whether others sleep: it releases the lock
+    /// by a call. And for each wait in which a thread slept, the last release before woke it. (Threads that take the
+    /// lock while the one that was woken comes release it without a call.)
+    fn releases_call(&mut self, stretch: &Stretch, numbers: &[Option<u32>], takes: Takes, slept_ns: u64) {
+        let mut waits: Vec<(u64, u32, usize)> = Vec::new();
+        let mut releases: HashMap<u32, Vec<(u64, usize, usize)>> = HashMap::new();
+        for (thread, Thread { events, .. }) in stretch.threads.iter().enumerate() {
+            let (mut since, mut waited) = (0, HashSet::new());
+            for (at, &(time, what, lock, _)) in events.iter().enumerate() {
+                let Some(lock) = numbers.get(lock as usize).copied().flatten() else { continue };
+                match what {
+                    recording::WAITS => since = time,
+                    recording::ACQUIRED_AFTER => {
+                        if time - since > takes.call_ns {
+                            waited.insert(lock);
+                        }
+                        if time - since > slept_ns {
+                            waits.push((time, lock, thread));
+                        }
+                    }
+                    recording::RELEASED => {
+                        if waited.remove(&lock) {
+                            self.calls.insert((thread, at), takes.call_ns);
+                        }
+                        releases.entry(lock).or_default().push((time, thread, at));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        releases.values_mut().for_each(|releases| releases.sort_unstable());
+        for (until, lock, waiter) in waits {
+            let Some(releases) = releases.get(&lock) else { continue };
+            let before = releases.partition_point(|(time, ..)| *time < until);
+            if let Some((_, thread, at)) = releases[..before].iter().rfind(|(_, thread, _)| *thread != waiter)
+            {
+                self.calls.insert((*thread, *at), takes.wake_ns);
+            }
+        }
+    }
 }
 
 /// A thread's life, so far.
 struct Reading<'a> {
     process: &'a Process,
     numbers: &'a [Option<u32>],
-    overhead: Overhead,
+    takes: Takes,
     index: usize,
-    wakers: &'a Wakers,
+    wakers: &'a Wakers<'a>,
     steps: Vec<Step>,
     /// Where each acquisition among them was made.
     places: Vec<u32>,
@@ -300,6 +382,8 @@ struct Reading<'a> {
     /// What is held, and since when.
     held: Vec<(u32, u64)>,
     doing: Doing,
+    /// For how long it was in the kernel since the last event, to wake another thread.
+    called_ns: u64,
     /// The clock of CPU time when it was last looked at: CPU time, switches; and how much work came after
     /// that.
     clock: Option<(u64, u32)>,
@@ -318,7 +402,16 @@ struct Reading<'a> {
 enum Doing {
     Works,
     WaitsForLock(u64, Option<u32>),
-    Blocked { since: u64, how: Blocked },
+    Blocked {
+        since: u64,
+        how: Blocked,
+    },
+    /// Waits, because it needs something for which it has released this lock; and since when it waits to have it
+    /// again.
+    Needs {
+        lock: Option<u32>,
+        since: Option<u64>,
+    },
 }
 
 /// What ends it.
@@ -330,6 +423,8 @@ enum Blocked {
     Awaits(u32),
     /// That all are there.
     Meets(u32),
+    /// That those who were ready have had the CPU.
+    Yields,
 }
 
 #[derive(Default)]
@@ -347,15 +442,15 @@ impl<'a> Reading<'a> {
     fn new(
         process: &'a Process,
         numbers: &'a [Option<u32>],
-        overhead: Overhead,
+        takes: Takes,
         index: usize,
-        wakers: &'a Wakers,
+        wakers: &'a Wakers<'a>,
     ) -> Reading<'a> {
         let count = numbers.iter().flatten().max().map_or(0, |most| *most as usize + 1);
         Reading {
             process,
             numbers,
-            overhead,
+            takes,
             index,
             wakers,
             steps: Vec::new(),
@@ -364,6 +459,7 @@ impl<'a> Reading<'a> {
             began: None,
             held: Vec::new(),
             doing: Doing::Works,
+            called_ns: 0,
             clock: None,
             assumed_ns: 0,
             sums: vec![Rates::default(); count],
@@ -379,8 +475,19 @@ impl<'a> Reading<'a> {
             self.looked(time, more, lock);
             return;
         }
+        if what == recording::WROTE {
+            self.assumed_ns += time.saturating_sub(self.last.unwrap_or(time));
+            self.last = Some(time);
+            return;
+        }
         self.passes(time, what);
+        self.called_ns = self.wakers.calls.get(&(self.index, at)).copied().unwrap_or(0);
         let number = self.numbers.get(lock as usize).copied().flatten();
+        if let Doing::Needs { lock: of, since } = self.doing {
+            self.needs(time, what, number, of, since);
+            self.last = Some(time);
+            return;
+        }
         match (what, number) {
             (recording::ACQUIRED | recording::TRIED | recording::ACQUIRED_AFTER, number) => {
                 self.ends_block(time);
@@ -406,6 +513,10 @@ impl<'a> Reading<'a> {
                         (_, false) => Step::Lock(number),
                     });
                     self.places.push(more as u32);
+                    let passed = self.wakers.counted.passed(lock, more);
+                    if let Some(what) = passed.and_then(|condition| self.wakers.numbers.get(&condition)) {
+                        self.steps.push(Step::Need { what: *what, lock: number });
+                    }
                 }
             }
             (recording::WAITS, _) => {
@@ -427,6 +538,12 @@ impl<'a> Reading<'a> {
             }
             (recording::BLOCKS, _) => {
                 let wakers = self.wakers;
+                // Its need is among the steps, unless it began before the stretch.
+                if wakers.counted.has(lock) && !self.held.is_empty() {
+                    self.doing = Doing::Needs { lock: None, since: None };
+                    self.last = Some(time);
+                    return;
+                }
                 let awaits = wakers.numbers.get(&lock).filter(|_| wakers.awaited.contains(&(self.index, at)));
                 let how = match (awaits, wakers.meetings.get(&lock)) {
                     (Some(what), _) => Blocked::Awaits(*what),
@@ -435,6 +552,7 @@ impl<'a> Reading<'a> {
                 };
                 self.doing = Doing::Blocked { since: time, how };
             }
+            (recording::YIELDS, _) => self.doing = Doing::Blocked { since: time, how: Blocked::Yields },
             (recording::UNBLOCKED | recording::TIMED_OUT, _) => {
                 self.ends_block(time);
                 if matches!(self.doing, Doing::Blocked { .. }) {
@@ -462,6 +580,31 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// An event of a thread that waits for what it needs: until it has the lock again.
+    fn needs(&mut self, time: u64, what: u8, number: Option<u32>, lock: Option<u32>, since: Option<u64>) {
+        match what {
+            recording::RELEASED if lock.is_none() => {
+                if let Some(at) = self.held.iter().rposition(|(of, _)| Some(*of) == number) {
+                    let (number, began) = self.held[at];
+                    self.sums[number as usize].held += time.saturating_sub(began) as f64 / 1e9;
+                }
+                self.doing = Doing::Needs { lock: number, since };
+            }
+            recording::WAITS if number == lock => self.doing = Doing::Needs { lock, since: Some(time) },
+            recording::ACQUIRED | recording::ACQUIRED_AFTER if number == lock => {
+                if let Some(since) = since {
+                    self.waited(lock, time.saturating_sub(since));
+                }
+                if let Some(lock) = lock {
+                    self.sums[lock as usize].acquisitions += 1.0;
+                    self.held.iter_mut().filter(|(of, _)| *of == lock).for_each(|(_, began)| *began = time);
+                }
+                self.doing = Doing::Works;
+            }
+            _ => {}
+        }
+    }
+
     fn waited(&mut self, number: Option<u32>, ns: u64) {
         if let Some(number) = number {
             let sum = &mut self.sums[number as usize];
@@ -475,14 +618,16 @@ impl<'a> Reading<'a> {
         if self.doing != Doing::Works {
             return;
         }
-        let overhead = match what {
-            recording::RELEASED => self.overhead.inside_ns,
-            _ => self.overhead.outside_ns,
-        };
+        let Takes { overhead, .. } = self.takes;
+        let takes = std::mem::take(&mut self.called_ns)
+            + match what {
+                recording::RELEASED => overhead.inside_ns,
+                _ => overhead.outside_ns,
+            };
         let gap = time.saturating_sub(last);
         self.assumed_ns += gap;
         self.worked_ns += gap;
-        self.works(gap.saturating_sub(overhead));
+        self.works(gap.saturating_sub(takes));
     }
 
     fn works(&mut self, ns: u64) {
@@ -529,6 +674,7 @@ impl<'a> Reading<'a> {
         self.steps.push(match how {
             Blocked::Awaits(what) => Step::Await { what, took },
             Blocked::Meets(place) => Step::Meet(place),
+            Blocked::Yields => Step::Yield,
             Blocked::Takes => {
                 self.blocked_ns += blocked;
                 Step::Block(took)
@@ -580,7 +726,12 @@ mod tests {
     use crate::record::recording::{ACQUIRED, BLOCKS, CPU, Lock, RELEASED, TRIED, UNBLOCKED, WAITS, WAKES};
 
     const US: u64 = 1000;
-    const OVERHEAD: Overhead = Overhead { inside_ns: 100, outside_ns: 200 };
+    const TAKES: Takes = Takes {
+        overhead: Overhead { inside_ns: 100, outside_ns: 200 },
+        call_ns: 300,
+        wake_ns: 500,
+        slept_ns: Some(2000),
+    };
 
     type Events = Vec<(u64, u8, u32, u64)>;
 
@@ -611,7 +762,7 @@ mod tests {
     }
 
     fn lives(process: &Process) -> Lives {
-        Lives::of(process, &process.stretches[0], &roles(process), OVERHEAD)
+        Lives::of(process, &process.stretches[0], &roles(process), &Counted::of(process), TAKES)
     }
 
     const fn work(ns: u64) -> Step {
@@ -714,6 +865,71 @@ mod tests {
         assert_eq!((count(0, &is_wake), count(1, &is_wake)), (0, 1), "{:?}", lives.threads);
         let meets = |step: &Step| *step == Step::Meet(0);
         assert_eq!((count(0, &meets), count(1, &meets)), (1, 1), "{:?}", lives.threads);
+    }
+
+    #[test]
+    fn what_writing_down_and_calls_took_is_no_work() {
+        let lives = lives(&process(vec![
+            vec![
+                (0, RELEASED, 1, 1), // of a hold that began before
+                (10 * US, ACQUIRED, 1, 1),
+                (40 * US, recording::WROTE, 0, 0),
+                (41 * US, RELEASED, 1, 1), // and wakes the other
+                (51 * US, recording::YIELDS, 0, 0),
+                (59 * US, UNBLOCKED, 0, 0),
+                (60 * US, ACQUIRED, 1, 1),
+                (61 * US, RELEASED, 1, 1),
+            ],
+            vec![
+                (20 * US, WAITS, 1, 2),
+                (45 * US, recording::ACQUIRED_AFTER, 1, 2),
+                (46 * US, RELEASED, 1, 2),
+            ],
+        ]));
+        let steps = [
+            work(10 * US - 200),
+            Step::Lock(0),
+            work(US - 100),
+            Step::Unlock(0),
+            work(10 * US - 200 - 500),
+            Step::Yield,
+            work(US - 200),
+            Step::Lock(0),
+            work(US - 100),
+            Step::Unlock(0),
+        ];
+        assert_eq!(lives.threads[0], steps);
+    }
+
+    #[test]
+    fn a_condition_variable_that_counts_is_needed_whether_a_thread_waited_or_not() {
+        // A round of 10 us for each of 20 items; the taker waits for one in five.
+        let (mut makes, mut takes): (Events, Events) = (vec![(0, RELEASED, 1, 1)], vec![(0, RELEASED, 1, 2)]);
+        for round in 1..=20 {
+            let at = round * 10 * US;
+            makes.extend([(at, ACQUIRED, 1, 1), (at + US, WAKES, 2, 1), (at + 2 * US, RELEASED, 1, 1)]);
+            if round % 5 == 0 {
+                let began = at - 3 * US;
+                takes.extend([
+                    (began, ACQUIRED, 1, 2),
+                    (began + 1, BLOCKS, 2, 2),
+                    (began + 2, RELEASED, 1, 2),
+                ]);
+                takes.extend([(at + 2 * US, UNBLOCKED, 0, 0), (at + 3 * US, ACQUIRED, 1, 2)]);
+            } else {
+                takes.push((at + 3 * US, ACQUIRED, 1, 2));
+            }
+            takes.push((at + 4 * US, RELEASED, 1, 2));
+        }
+        let process = process(vec![makes, takes]);
+        let lives = lives(&process);
+        let count =
+            |thread: usize, step: Step| lives.threads[thread].iter().filter(|it| **it == step).count();
+        assert_eq!((count(0, Step::Wake(0)), count(1, Step::Need { what: 0, lock: 0 })), (20, 20));
+        // Its waits are not acquisitions of their own in the replay.
+        assert_eq!((count(1, Step::Lock(0)), count(1, Step::Unlock(0))), (20, 20), "{:?}", lives.threads[1]);
+        assert_eq!(lives.before, [0]);
+        assert!(!lives.threads[1].iter().any(|step| matches!(step, Step::Block(_) | Step::Await { .. })));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use poundlock_sim::Machine;
 use serde::Serialize;
 
 use super::what::{Change, World};
-use super::{Args, DOUBTFUL, Ready, Run, ready, test, why_useless};
+use super::{Args, DOUBTFUL, On, Ready, Run, ready, test, why_useless};
 use crate::message::{Failure, say, status};
 use crate::output::print;
 use crate::record::recording::Recording;
@@ -168,7 +168,7 @@ impl Bed<'_> {
         for program in &programs {
             let Some(known) = self.record(program, &[], validation)? else { continue };
             let ready = ready(self.args, self.args.recording.as_path(), &known.recording)?;
-            let rates = LOCKS.map(|lock| ready.rate(sim::lock(lock)?, &ready.machine, |_, _| {}));
+            let rates = LOCKS.map(|lock| ready.rate(On::of(lock, None)?, &ready.machine, |_, _| {}));
             let runs: Vec<_> = LOCKS.iter().map(|lock| (program, self.run_on(lock))).collect();
             let times = self.medians(&runs)?;
             let rates = rates.into_iter().collect::<Result<Vec<f64>, Failure>>()?;
@@ -211,12 +211,12 @@ impl Bed<'_> {
             for from in 0..2 {
                 let Some(known) = self.record(programs[from], &[], validation)? else { continue };
                 let ready = ready(self.args, self.args.recording.as_path(), &known.recording)?;
-                let base = ready.rate("glibc", &ready.machine, |_, _| {})?;
+                let base = ready.rate(ready.own, &ready.machine, |_, _| {})?;
                 for to in 1..SIZES.len() {
                     if to == from {
                         continue;
                     }
-                    let rate = ready.rate("glibc", &ready.machine, |_, world| world.resize(SIZES[to]))?;
+                    let rate = ready.rate(ready.own, &ready.machine, |_, world| world.resize(SIZES[to]))?;
                     validation.cases.push(Case {
                         part: "threads",
                         program: programs[from].name,
@@ -245,7 +245,7 @@ impl Bed<'_> {
             }
             let Some(known) = self.record(program, &self.one_cpu, validation)? else { continue };
             let ready = ready(self.args, self.args.recording.as_path(), &known.recording)?;
-            let [one, two] = [1, 2].map(|cpus| ready.rate("glibc", &machine.flat(cpus), |_, _| {}));
+            let [one, two] = [1, 2].map(|cpus| ready.rate(ready.own, &machine.flat(cpus), |_, _| {}));
             let two_cpus = vec!["taskset".into(), "-c".into(), first_two().into()];
             let times = self.medians(&[(program, self.one_cpu.clone()), (program, two_cpus)])?;
             validation.cases.push(Case {
@@ -273,14 +273,14 @@ impl Bed<'_> {
             let as_it_is = table(threads, &[]).map_err(bench::failure)?;
             let Some(known) = self.record(&as_it_is, &[], validation)? else { continue };
             let ready = ready(self.args, self.args.recording.as_path(), &known.recording)?;
-            let base = ready.rate("glibc", &ready.machine, |_, _| {})?;
+            let base = ready.rate(ready.own, &ready.machine, |_, _| {})?;
             let changed = changes.iter().map(|(defined, _)| table(threads, defined));
             let changed = changed.collect::<Result<Vec<_>, _>>().map_err(bench::failure)?;
             let mut runs = vec![(&as_it_is, Vec::new())];
             runs.extend(changed.iter().map(|program| (program, Vec::new())));
             let times = self.medians(&runs)?;
             for ((_, change), ms) in changes.iter().zip(&times[1..]) {
-                let rate = ready.rate("glibc", &ready.machine, |stretch, world| {
+                let rate = ready.rate(ready.own, &ready.machine, |stretch, world| {
                     for lock in ready.all_names(stretch) {
                         ready.apply(stretch, world, &lock, change);
                     }
@@ -307,13 +307,13 @@ fn first_two() -> String {
 
 impl Ready<'_> {
     /// The rates of all stretches together.
-    fn rate<'n>(
+    fn rate(
         &self,
-        mutex: &'n str,
+        on: On,
         machine: &Machine,
-        change: impl Fn(usize, &mut World<'n>) + Sync,
+        change: impl Fn(usize, &mut World) + Sync,
     ) -> Result<f64, Failure> {
-        let runs: Vec<Run> = self.runs(mutex, machine, change);
+        let runs: Vec<Run> = self.runs(on, machine, change);
         Ok(runs.iter().map(|(rate, _)| rate).sum())
     }
 

@@ -58,20 +58,22 @@ impl Change {
 
 /// The locks of a replay, by number, and the steps.
 #[derive(Clone)]
-pub(super) struct World<'a> {
+pub(super) struct World {
     pub(super) threads: Vec<Vec<Step>>,
-    pub(super) locks: Vec<Part<'a>>,
+    pub(super) locks: Vec<Part<'static>>,
+    /// What a readers-writer lock in the place of another would be.
+    shared: Kind<'static>,
     /// Of each thread: where it acquires what it acquires, and its role.
     places: Vec<Vec<u32>>,
     roles: Vec<usize>,
 }
 
-impl<'a> World<'a> {
+impl World {
     /// The program as it was, with these locks for mutexes, spinlocks and readers-writer locks.
-    pub(super) fn new(lives: &Lives, kind: impl Fn(u32) -> Kind<'a>) -> World<'a> {
+    pub(super) fn new(lives: &Lives, kind: impl Fn(u32) -> Kind<'static>, shared: Kind<'static>) -> World {
         let locks = lives.locks.iter().map(|&lock| Part { kind: kind(lock), number: 1 }).collect();
         let Lives { threads, places, roles, .. } = lives.clone();
-        World { threads, locks, places, roles }
+        World { threads, locks, shared, places, roles }
     }
 
     /// The same with a change to these locks; whether a place is one of the lines that were named is for
@@ -82,7 +84,7 @@ impl<'a> World<'a> {
             match change {
                 Change::Gone => part.kind = Kind::Gone,
                 Change::Split(parts) => part.number = *parts,
-                Change::ReadersWriter(_) => part.kind = Kind::Shared("rw-phase-fair"),
+                Change::ReadersWriter(_) => part.kind = self.shared,
                 Change::Is(name) => part.kind = Kind::Exclusive(name),
                 Change::Half => {}
             }
@@ -127,7 +129,7 @@ impl<'a> World<'a> {
     pub(super) fn unpaired(&self) -> Vec<Vec<Step>> {
         let step = |step: &Step| match *step {
             Step::Await { took, .. } => Some(Step::Block(took)),
-            Step::Wake(_) => None,
+            Step::Wake(_) | Step::Need { .. } => None,
             step => Some(step),
         };
         self.threads.iter().map(|steps| steps.iter().filter_map(step).collect()).collect()
@@ -204,7 +206,7 @@ mod tests {
             locks: vec![1, 2],
             ..Lives::default()
         };
-        let world = || World::new(&lives, |_| Kind::Exclusive("glibc"));
+        let world = || World::new(&lives, |_| Kind::Exclusive("glibc"), Kind::Shared("glibc"));
         let mut changed = world();
         changed.change(&[1], &Change::Half, |_, _| unreachable!("no lines"));
         assert_eq!(

@@ -18,7 +18,7 @@ use crate::stat::names::Known;
 
 /// The first line, up to the version.
 const MAGIC: &str = "poundlock recording ";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// See the module's documentation.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -113,6 +113,10 @@ pub(crate) const CPU: u8 = 11;
 
 /// As acquired, by a thread that would not have waited.
 pub(crate) const TRIED: u8 = 12;
+/// It gives its CPU to others that are ready, until `UNBLOCKED`.
+pub(crate) const YIELDS: u8 = 13;
+/// Until now it was writing the event before down.
+pub(crate) const WROTE: u8 = 14;
 
 /// A lock of which nothing is known.
 pub(crate) const NO_LOCK: u32 = 0;
@@ -312,6 +316,8 @@ impl Tables {
             What::Blocks => (at, BLOCKS, lock, place),
             What::Unblocked { timed_out: false } => (at, UNBLOCKED, lock, place),
             What::Unblocked { timed_out: true } => (at, TIMED_OUT, lock, place),
+            What::Wrote => (at, WROTE, lock, place),
+            What::Yields => (at, YIELDS, lock, place),
             What::Wakes { all: false } => (at, WAKES, lock, place),
             What::Wakes { all: true } => (at, WAKES_ALL, lock, place),
             What::Cpu { ns, gave_up } => (at, CPU, gave_up, ns),

@@ -57,11 +57,14 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
     let far = way(true).unwrap_or(near * 2.0);
     // One way is two transfers: the writer takes the reader's copy away, and the reader fetches the new one.
     let (transfer, shared) = (near * 0.6, near * 0.4);
-    let same = floors.futex_sleep_wake_ns.same_cpu.median;
-    let other = floors.futex_sleep_wake_ns.other_cpu.map_or(same * 2.0, |ns| ns.median);
+    let futex = &floors.futex_sleep_wake_ns;
+    let call = futex.nobody.median;
+    let switch = (futex.switch.median - call).max(0.0);
+    // Where there is one CPU nobody is woken on another.
+    let (wake, runs) =
+        futex.other.map_or((switch, 3.0 * switch), |other| (other.call.median - call, other.runs.median));
     let slice = slice(cpus.len());
     let line = "bench floor: a cache line's way";
-    let sleep = "bench floor: a sleep and its wake-up on one CPU";
     let cfs = "Linux's base slice: 0.7 ms times 1 + log2 of the CPUs, 8 at most";
     let estimate = "an estimate";
     let costs = [
@@ -83,13 +86,13 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
         ("sibling", if shape.threads_a_core > 1 { 160.0 } else { 256.0 }, estimate),
     ];
     let scheduler = [
-        ("switch", same * 0.5, sleep),
-        ("syscall", same * 0.1, sleep),
-        ("wake", same * 0.3, sleep),
+        ("switch", switch, "bench floor: a switch by sched_yield, less a call"),
+        ("syscall", call, "bench floor: a futex call that wakes nobody"),
+        ("wake", wake.max(0.0), "bench floor: a futex call that wakes, less one that does not"),
         (
             "wake_latency",
-            (other - same).max(0.0),
-            "bench floor: a sleep and its wake-up from another CPU, less that on one",
+            (runs - call - switch).max(0.0),
+            "bench floor: from a wake-up until the thread runs on another CPU, less a call and a switch",
         ),
         ("migration", 1_000.0, estimate),
         ("latency", slice, cfs),

@@ -147,6 +147,7 @@ fn nothing_else_is_exported() {
     ];
     let scheduling =
         ["pthread_setschedparam", "pthread_setschedprio", "sched_setscheduler", "sched_setparam"];
+    let yielding = ["sched_yield", "pthread_yield", "thrd_yield"];
     // What the locks look for that a program is linked with.
     let linked = ["poundlock_statistics", "poundlock_check_order"];
     // What `who` looks for in a process.
@@ -159,6 +160,7 @@ fn nothing_else_is_exported() {
         &others[..],
         &blocking[..],
         &scheduling[..],
+        &yielding[..],
         &linked[..],
         &observed[..],
         &sanitizer[..],

@@ -10,7 +10,6 @@ both! {
     sem_init = SEM_INIT, before_init, after;
     sem_destroy = SEM_DESTROY, before_destroy, after;
     sem_trywait = SEM_TRYWAIT, before_try, after;
-    sem_post = SEM_POST, before_post, after;
 }
 
 /// Whether semaphores are looked at as locks.
@@ -49,12 +48,6 @@ extern "C" fn before_try(semaphore: usize, _: usize, _: usize, _: usize, pc: usi
     let counted = stat::at(semaphore, LockKind::Semaphore);
     stat::RECORDER.semaphore_taken(counted, CallSite { pc, sp }, Manner::TRY);
     DONE
-}
-
-extern "C" fn before_post(semaphore: usize, _: usize, _: usize, _: usize, pc: usize, sp: usize) -> c_int {
-    // Before the post: afterwards the semaphore may be gone.
-    stat::RECORDER.semaphore_posted(stat::at(semaphore, LockKind::Semaphore), CallSite { pc, sp });
-    WAIT
 }
 
 extern "C" fn after(_: c_int) {}

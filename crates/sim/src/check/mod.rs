@@ -270,6 +270,7 @@ impl<'a> Case<'a> {
             spin: [200, 1_000, 4_000, 20_000][random.usize(..4)] * NANOSECOND,
             plain_release: !one_in(random, 4),
             tunings: tunings(random),
+            scatter: 0,
             disturbance: Some(disturbance),
         };
         let priorities = if one_in(random, 4) { random.u32(2..=4) } else { 1 };

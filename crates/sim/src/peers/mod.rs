@@ -8,6 +8,7 @@
 mod cna;
 mod cohort;
 mod glibc;
+pub(crate) mod glibc_rwlock;
 mod mcs_park;
 mod nodes;
 mod rust_std;

@@ -14,6 +14,7 @@ use poundlock_core::platform::{Atomic, Platform, Until};
 use crate::atomic::U32;
 use crate::locks::{self, Lock};
 use crate::machine::{NANOSECOND, Picoseconds};
+use crate::peers::glibc_rwlock::GlibcRwLock;
 use crate::platform::Sim;
 use crate::rwlocks::RwLock;
 use crate::{Alone, Simulation, Stuck, Traffic, now, random, sleep, work};
@@ -35,6 +36,14 @@ pub enum Step {
     Unlock(u32),
     /// Lets one thread go on that awaits what has this number, now or later.
     Wake(u32),
+    /// Goes on only if it may, once for each [`Step::Wake`]; while it may not, it releases the lock of this
+    /// number, which it holds, and waits, as with a condition variable.
+    Need {
+        /// What it needs.
+        what: u32,
+        /// The lock.
+        lock: u32,
+    },
     /// Waits until a thread lets it go on: once for each [`Step::Wake`].
     Await {
         /// What it awaits.
@@ -44,6 +53,8 @@ pub enum Step {
     },
     /// Waits until all threads with such a step have come to it.
     Meet(u32),
+    /// Lets those who are ready have its CPU.
+    Yield,
 }
 
 /// A lock in the replay.
@@ -51,7 +62,7 @@ pub enum Step {
 pub enum Kind<'a> {
     /// A mutex or spinlock of this name: [`locks::names`]. Readers acquire it alone, too.
     Exclusive(&'a str),
-    /// A readers-writer lock of this name.
+    /// A readers-writer lock of this name: one of ours, or `glibc`, its own.
     Shared(&'a str),
     /// None: nobody waits.
     Gone,
@@ -73,8 +84,8 @@ pub struct Replay<'a> {
     pub threads: &'a [Vec<Step>],
     /// The locks, by number.
     pub locks: &'a [Part<'a>],
-    /// How many threads have been let go on before the first step, for each thing that is awaited.
-    pub before: u32,
+    /// How many threads have been let go on before the first step, for each thing that is awaited or needed.
+    pub before: &'a [u32],
     /// Before anything is counted.
     pub warm_up: Picoseconds,
     /// How long it is counted for.
@@ -112,6 +123,7 @@ const AT_ONCE: Picoseconds = 200 * NANOSECOND;
 enum Made {
     Exclusive(Box<dyn Lock>),
     Shared(Box<RwLock>),
+    Glibc(Box<Alone<GlibcRwLock>>),
     Gone,
 }
 
@@ -119,6 +131,7 @@ impl Made {
     fn new(kind: Kind<'_>) -> Option<Made> {
         Some(match kind {
             Kind::Exclusive(name) => Made::Exclusive(locks::make(name)?),
+            Kind::Shared("glibc") => Made::Glibc(Box::default()),
             Kind::Shared(name) => Made::Shared(Box::new(RwLock::make(name)?)),
             Kind::Gone => Made::Gone,
         })
@@ -134,6 +147,8 @@ impl Made {
                     lock.write(None);
                 }
             }
+            Made::Glibc(lock) if reads => lock.0.read(),
+            Made::Glibc(lock) => lock.0.write(),
             Made::Gone => (),
         }
     }
@@ -143,6 +158,8 @@ impl Made {
             Made::Exclusive(lock) => lock.unlock(),
             Made::Shared(lock) if reads => lock.raw().unlock_read(),
             Made::Shared(lock) => lock.raw().unlock_write(),
+            Made::Glibc(lock) if reads => lock.0.unlock_read(),
+            Made::Glibc(lock) => lock.0.unlock_write(),
             Made::Gone => (),
         }
     }
@@ -172,12 +189,48 @@ impl Meeting {
     }
 }
 
+/// What threads let each other go on with.
+struct Wakes {
+    /// How many may go on.
+    left: Alone<U32>,
+    waiting: Cell<u32>,
+}
+
+impl Wakes {
+    fn wake(&self) {
+        let word = &self.left.0;
+        word.fetch_add(1, Relaxed);
+        // Who wakes nobody does not call the kernel.
+        if self.waiting.get() > 0 {
+            Sim::wake(word, 1);
+        }
+    }
+
+    /// Whether the caller may go on, which then is one less that may.
+    fn take(&self) -> bool {
+        let word = &self.left.0;
+        loop {
+            match word.load(Relaxed) {
+                0 => return false,
+                many if word.compare_exchange(many, many - 1, Relaxed, Relaxed).is_ok() => return true,
+                _ => {}
+            }
+        }
+    }
+
+    fn sleep(&self) {
+        self.waiting.set(self.waiting.get() + 1);
+        Sim::wait(&self.left.0, 0, Until::Woken);
+        self.waiting.set(self.waiting.get() - 1);
+    }
+}
+
 struct Shared {
     steps: Vec<Vec<Step>>,
     /// Each with how many have it or want it.
     locks: Vec<Vec<(Made, Cell<u32>)>>,
-    /// How many may go on, for each thing that is awaited.
-    wakes: Vec<Alone<U32>>,
+    /// For each thing that is awaited or needed.
+    wakes: Vec<Wakes>,
     meetings: Vec<Meeting>,
     done: Vec<Cell<u64>>,
     waits: Vec<Cell<Waits>>,
@@ -238,24 +291,27 @@ impl Shared {
                             users.set(users.get() - 1);
                         }
                     }
-                    Step::Wake(what) => {
-                        let word = &self.wakes[what as usize].0;
-                        word.fetch_add(1, Relaxed);
-                        Sim::wake(word, 1);
-                    }
+                    Step::Wake(what) => self.wakes[what as usize].wake(),
                     Step::Await { what, .. } => {
-                        let word = &self.wakes[what as usize].0;
-                        loop {
-                            match word.load(Relaxed) {
-                                0 => _ = Sim::wait(word, 0, Until::Woken),
-                                many if word.compare_exchange(many, many - 1, Relaxed, Relaxed).is_ok() => {
-                                    break;
-                                }
-                                _ => {}
-                            }
+                        while !self.wakes[what as usize].take() {
+                            self.wakes[what as usize].sleep();
+                        }
+                    }
+                    Step::Need { what, lock } => {
+                        let Some(&(_, part, reads)) = held.iter().find(|(of, ..)| *of == lock) else {
+                            continue;
+                        };
+                        let made = &self.locks[lock as usize][part].0;
+                        while !self.wakes[what as usize].take() {
+                            made.release(reads);
+                            self.wakes[what as usize].sleep();
+                            let begin = now();
+                            made.acquire(reads);
+                            self.acquired(lock, begin);
                         }
                     }
                     Step::Meet(place) => self.meetings[place as usize].meet(),
+                    Step::Yield => Sim::yield_now(),
                 }
                 if now() >= self.warm_up {
                     self.done[index].set(self.done[index].get() + 1);
@@ -302,7 +358,7 @@ impl Replay<'_> {
         };
         let steps = || self.threads.iter().flatten();
         let awaited = steps().filter_map(|step| match *step {
-            Step::Wake(what) | Step::Await { what, .. } => Some(what + 1),
+            Step::Wake(what) | Step::Await { what, .. } | Step::Need { what, .. } => Some(what + 1),
             _ => None,
         });
         let awaited = awaited.max().unwrap_or(0);
@@ -317,7 +373,12 @@ impl Replay<'_> {
         let shared = Rc::new(Shared {
             steps: self.threads.to_vec(),
             locks: self.locks.iter().map(make).collect(),
-            wakes: (0..awaited).map(|_| Alone(U32::new(self.before))).collect(),
+            wakes: (0..awaited as usize)
+                .map(|what| {
+                    let before = self.before.get(what).copied().unwrap_or(0);
+                    Wakes { left: Alone(U32::new(before)), waiting: Cell::new(0) }
+                })
+                .collect(),
             meetings,
             done: self.threads.iter().map(|_| Cell::new(0)).collect(),
             waits: self.locks.iter().map(|_| Cell::default()).collect(),

@@ -80,6 +80,40 @@ impl<H: Host> Recorder<H> {
         }
     }
 
+    /// Whether what threads do is written down.
+    pub fn is_traced(&'static self) -> bool {
+        self.map().is_some_and(|map| map.header().trace_room.load(Relaxed) != 0)
+    }
+
+    /// The calling thread lets others have its CPU, if that is written down. To be followed by
+    /// [`Recorder::yielded`].
+    #[cold]
+    pub fn yields(&'static self) {
+        if let Some(visit) = self.enter() {
+            trace::note(visit.map, visit.record, layout::TRACE_YIELDS, 0, 0);
+        }
+    }
+
+    /// It goes on.
+    #[cold]
+    pub fn yielded(&'static self) {
+        if let Some(visit) = self.enter() {
+            trace::note(visit.map, visit.record, layout::TRACE_UNBLOCKED, 0, 0);
+        }
+    }
+
+    /// The calling thread wakes one that waits for the semaphore, by a call from `site`, if that is written
+    /// down.
+    #[cold]
+    pub fn posts(&'static self, semaphore: LockRef<'_>, site: CallSite) {
+        if let Some(visit) = self.enter() {
+            // SAFETY: set once, before ON.
+            let options = unsafe { &(*self.setup.get()).options };
+            let word = locks::word(visit.map, semaphore, options);
+            trace::note(visit.map, visit.record, layout::TRACE_WAKES, word, site.pc as u64);
+        }
+    }
+
     /// As [`Recorder::blocks`], for a condition variable, whose mutex the caller has and has not released
     /// yet.
     #[cold]

@@ -72,6 +72,10 @@ fn note_it(map: Map, record: &Record, what: u32, word: u32, more: u64) -> bool {
             append(chunk, now, layout::TRACE_CPU | (gave_up.min(0xff_ffff) as u32) << 8, 0, cpu_ns);
         }
         append(chunk, now, what, word & INDEX_MASK, more);
+        if is_late || is_new {
+            // What that took is not the program's.
+            append(chunk, clock::ticks(record.clock.load(Relaxed)), layout::TRACE_WROTE, 0, 0);
+        }
     }
     tracer.busy.store(0, Relaxed);
     stretch != 0 || is_late
@@ -128,7 +132,7 @@ fn begin(map: Map, now: u64) -> Option<u32> {
     Some(number)
 }
 
-/// The thread's chunk in this stretch, with room for two events, and whether it is new. Without room the
+/// The thread's chunk in this stretch, with room for three events, and whether it is new. Without room the
 /// stretch is over.
 fn chunk(
     map: Map,
@@ -141,7 +145,7 @@ fn chunk(
     // SAFETY: a chunk's page.
     let old = (page != 0).then(|| unsafe { map.chunk(page) });
     let fits = |chunk: &&Chunk| {
-        chunk.stretch.load(Relaxed) == stretch && chunk.used.load(Relaxed) as usize + 2 <= TRACED
+        chunk.stretch.load(Relaxed) == stretch && chunk.used.load(Relaxed) as usize + 3 <= TRACED
     };
     if let Some(chunk) = old.filter(fits) {
         return Some((chunk, false));
