@@ -4,7 +4,7 @@
 pub(crate) mod recording;
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use poundlock_names::{Choice, LockName, RwLocks};
@@ -19,6 +19,8 @@ use recording::{Overhead, Recording};
 
 /// The library writes the process's life down in this number of chunks.
 const VARIABLE: &str = "POUNDLOCK_TRACE";
+/// How much is written down of each process, at most, unless it was said.
+pub(crate) const ROOM_MIB: u32 = 64;
 /// Bytes of a chunk.
 const CHUNK: u64 = poundlock_statfile::layout::TRACE_PAGES * poundlock_statfile::layout::PAGE;
 
@@ -30,7 +32,7 @@ pub(crate) struct Args {
     output: PathBuf,
     /// How much to write down of each process, at most: it is recorded in short stretches, spread over the
     /// run
-    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "MIB", default_value_t = ROOM_MIB, value_parser = clap::value_parser!(u32).range(1..=1024))]
     room: u32,
     #[command(flatten)]
     run: run::Args,
@@ -45,48 +47,86 @@ pub(crate) fn main(args: Args) -> ExitCode {
 }
 
 fn record(args: &Args) -> Result<u8, Failure> {
-    let (lock, rwlocks) = args.run.locks(LockName::Glibc)?;
+    let locks = args.run.locks(LockName::Glibc)?;
     args.run.semaphores()?;
     let program = launch::find(&args.run.command)?;
     program::check(&program)?;
     place::check_file_size()?;
     let output = Output::open(&args.output)?;
-    let overhead = overhead(&args.run, (lock, rwlocks))?;
-    let machine = crate::sim::here()?;
-    let mut measured = Measured::new(&args.run, &program, (lock, rwlocks))?;
-    let chunks = (u64::from(args.room) << 20) / CHUNK;
-    measured.environment.push((OsStr::new(VARIABLE), Some(chunks.to_string().into())));
-    let before = cpu_time();
+    let mut measured = Measured::new(&args.run, &program, locks)?;
+    let recorder = Recorder::begin(output, args.room, &args.run, locks, &mut measured)?;
     let ended = launch::run(&program, &args.run.command, &measured.environment)?;
-    let mut recording = Recording::read(measured.dir.path(), monotonic_ns());
-    recording.command = measured.command;
-    recording.lock = lock.to_string();
-    recording.rwlock = rwlocks.to_string();
-    recording.wall_ns = ended.wall_ns;
-    recording.overhead = overhead;
-    if let (Some((all, own)), Some((all_then, own_then))) = (before, cpu_time()) {
-        let others = (all_then - all) - (own_then - own);
-        recording.others = (others / (ended.wall_ns as f64 / 1e9).max(1e-3)).max(0.0);
-    }
-    recording.machine = machine;
     if let Some(words) = ended.obituary() {
         say(format_args!("{}: {words}", args.run.command[0].display()));
     }
-    if recording.processes.is_empty() {
-        let line = "no process used a lock while it was recorded: there is nothing to predict from";
-        return Err(Failure::new(status::OURS, line));
-    }
-    let events = recording.events();
-    let stretches: usize = recording.processes.iter().map(|process| process.stretches.len()).sum();
-    output.write(|out| recording.write(out))?;
-    say(format_args!(
-        "{} in {} of {}: poundlock predict {}",
-        counted(events as u64, "event"),
-        counted(stretches as u64, "stretch"),
-        counted(recording.processes.len() as u64, "process"),
-        args.output.display()
-    ));
+    recorder.finish(&args.output, measured.dir.path(), &measured.command, &ended)?;
     Ok(ended.exit_code())
+}
+
+/// What writes a recording of a program that is measured.
+pub(crate) struct Recorder {
+    output: Output,
+    /// What is known before.
+    recording: Recording,
+    before: Option<(f64, f64)>,
+}
+
+impl Recorder {
+    /// Before the program starts: its library is told to record, in this number of MiB at most for each process.
+    pub(crate) fn begin(
+        output: Output,
+        room_mib: u32,
+        run: &run::Args,
+        locks: (Choice, RwLocks),
+        measured: &mut Measured,
+    ) -> Result<Recorder, Failure> {
+        let overhead = overhead(run, locks)?;
+        let machine = crate::sim::here()?;
+        let chunks = (u64::from(room_mib) << 20) / CHUNK;
+        measured.environment.push((OsStr::new(VARIABLE), Some(chunks.to_string().into())));
+        let (lock, rwlock) = (locks.0.to_string(), locks.1.to_string());
+        let recording = Recording { lock, rwlock, overhead, machine, ..Recording::default() };
+        Ok(Recorder { output, recording, before: cpu_time() })
+    }
+
+    /// The program has ended, and has left its figures here: the recording is written to the file of this name.
+    pub(crate) fn finish(
+        self,
+        path: &Path,
+        dir: &Path,
+        command: &[String],
+        ended: &launch::Ended,
+    ) -> Result<(), Failure> {
+        let Recording { lock, rwlock, overhead, machine, .. } = self.recording;
+        let mut recording = Recording {
+            command: command.to_vec(),
+            lock,
+            rwlock,
+            overhead,
+            machine,
+            wall_ns: ended.wall_ns,
+            ..Recording::read(dir, monotonic_ns())
+        };
+        if let (Some((all, own)), Some((all_then, own_then))) = (self.before, cpu_time()) {
+            let others = (all_then - all) - (own_then - own);
+            recording.others = (others / (ended.wall_ns as f64 / 1e9).max(1e-3)).max(0.0);
+        }
+        if recording.processes.is_empty() {
+            let line = "no process used a lock while it was recorded: there is nothing to predict from";
+            return Err(Failure::new(status::OURS, line));
+        }
+        let events = recording.events();
+        let stretches: usize = recording.processes.iter().map(|process| process.stretches.len()).sum();
+        self.output.write(|out| recording.write(out))?;
+        say(format_args!(
+            "{} in {} of {}: poundlock predict {}",
+            counted(events as u64, "event"),
+            counted(stretches as u64, "stretch"),
+            counted(recording.processes.len() as u64, "process"),
+            path.display()
+        ));
+        Ok(())
+    }
 }
 
 /// CPU time in seconds: of all programs on all CPUs, what the host has taken included, and of our own and of

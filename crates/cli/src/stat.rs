@@ -34,6 +34,7 @@ use crate::launch::Meanwhile as _;
 use crate::message::{Failure, say, status};
 use crate::observe::file::Output;
 use crate::observe::place::{self, monotonic_ns};
+use crate::record::{ROOM_MIB, Recorder};
 use crate::{attach, launch, library, memory, output, program, run, semaphores};
 pub(crate) use figures::runs;
 use figures::{Begun, Figures};
@@ -73,6 +74,9 @@ pub(crate) struct Args {
     /// Write a page for a browser to this file: diagnosis, table, who waited when and for whom, threads
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Write a recording to this file as well, for `poundlock predict`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "read", "pid", "futex", "for"])]
+    record: Option<PathBuf>,
     /// Leave out the first seconds: what the program does to start
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     delay: Option<Duration>,
@@ -198,7 +202,17 @@ fn stat(args: &Args) -> Result<u8, Failure> {
         return compare::main(args, &program, Files::open(args)?);
     }
     let files = Files::open(args)?;
-    let Measured { environment, dir, command } = Measured::new(&args.run, &program, (lock, rwlocks))?;
+    let locks = (lock, rwlocks);
+    let mut measured = Measured::new(&args.run, &program, locks)?;
+    let recorder = match &args.record {
+        Some(path) => {
+            let output = Output::open(path)?;
+            let recorder = Recorder::begin(output, ROOM_MIB, &args.run, locks, &mut measured)?;
+            Some((path, recorder, measured.command.clone()))
+        }
+        None => None,
+    };
+    let Measured { environment, dir, command } = measured;
     let mut session = Session::begin(args, dir.path(), command, (lock, rwlocks), files);
     let ended = launch::run_with(&program, &args.run.command, &environment, &mut session)?;
     session.linger();
@@ -208,7 +222,9 @@ fn stat(args: &Args) -> Result<u8, Failure> {
         figures.remark(&ended, &args.run.command[0], sampled.as_ref());
         session.finish(&figures, sampled, ended.in_words());
     }
-    match session.outcome() {
+    let recorded = recorder
+        .map_or(Ok(()), |(path, recorder, command)| recorder.finish(path, dir.path(), &command, &ended));
+    match session.outcome().and(recorded) {
         Ok(()) => Ok(ended.exit_code()),
         // The command's own failure says more than ours.
         Err(failure) if ended.status.success() => Err(failure),

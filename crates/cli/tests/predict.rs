@@ -69,8 +69,13 @@ fn a_recorded_program_is_replayed_and_asked_about() {
 #[test]
 fn waits_for_condition_variables_are_replayed_and_crashes_are_survived() {
     let queue = compile_c(QUEUE, &["-g"]);
-    let (file, output) = recorded(&mut poundlock(), &queue, &["2", "20000"]);
+    let file = scratch().join("recording");
+    let mut cmd = poundlock();
+    cmd.args(["stat", "--record"]).arg(&file).arg("--").arg(&queue).args(["2", "20000"]);
+    let output = run_limited(&mut cmd, 3 * LIMIT);
     expect_status(&output, 0);
+    let told = stderr(&output);
+    assert!(told.contains("filled (in program)") && told.contains("poundlock predict "), "{told}");
     let output = predict(&file, &["--what-if", "lock (in program): gone", "--stretches", "2"]);
     expect_status(&output, 0);
     assert!(stdout(&output).contains("lock (in program)"), "{}", stdout(&output));
