@@ -5,6 +5,7 @@
 //! of the callers, [`record`] reads what comes, [`stacks`] unwinds it, [`waits`] makes waits of it, and
 //! [`process`] names what they are for. Nothing is done to the processes: no stop, no signal, no code.
 
+mod bpf;
 mod perf;
 mod process;
 mod record;
@@ -100,6 +101,7 @@ impl Engine {
             remote::maps(pid).is_ok_and(|maps| maps.0.iter().any(|mapping| is_wine(Path::new(&mapping.path))))
         };
         let mut engine = Engine::new(copying, pids.to_vec(), pids.iter().any(wine))?;
+        engine.perf.by_programs(pids);
         for &pid in pids {
             let process = Process::new(pid, engine.since, None);
             engine.processes.insert(pid, process);
@@ -200,15 +202,17 @@ impl Engine {
             own: &mut self.own,
             lost: &mut self.lost,
             gone: Vec::new(),
+            lessons: self.perf.calls.as_ref().map(|_| Vec::new()),
         };
-        self.perf.drain(until, |sources, record| {
-            if let Some(record) = record::parse(sources, record) {
-                taking.take(record);
-            }
-        });
-        let gone = taking.gone;
+        self.perf.drain(until, |record| taking.take(record));
+        let Taking { gone, lessons, .. } = taking;
         for tid in gone {
             self.perf.ended(tid);
+        }
+        for lesson in lessons.into_iter().flatten() {
+            if let Some(calls) = &self.perf.calls {
+                calls.learn(lesson.pid, lesson.at, lesson.number, &lesson.places);
+            }
         }
         for process in self.processes.values_mut() {
             process.tell(&self.symbols);
@@ -283,7 +287,21 @@ struct Taking<'e> {
     lost: &'e mut u64,
     /// Threads that have ended.
     gone: Vec<u32>,
+    /// For programs in the kernel, if there are any.
+    lessons: Option<Vec<Lesson>>,
 }
+
+/// What the programs in the kernel are to know of a place, or no more.
+struct Lesson {
+    pid: u32,
+    /// Program counter and stack pointer.
+    at: (u64, u64),
+    number: u64,
+    places: Vec<(u32, u64)>,
+}
+
+/// As many at a time.
+const LESSONS: usize = 256;
 
 impl Taking<'_> {
     fn counts(&self, pid: u32) -> bool {
@@ -341,7 +359,8 @@ impl Taking<'_> {
     }
 
     fn sample(&mut self, sample: &Sample) {
-        let Sample { pid, tid, time, raw, .. } = *sample;
+        let Sample { pid, tid, time, raw, known, .. } = *sample;
+        let teaches = self.lessons.as_ref().is_some_and(|lessons| lessons.len() < LESSONS);
         /// Where tracepoints of system calls have the number, and what follows: eight bytes each.
         const NUMBER: usize = 8;
         const VALUES: usize = 16;
@@ -361,10 +380,22 @@ impl Taking<'_> {
                 if let Some(registers) = sample.registers
                     && call != Call::Other
                 {
+                    let at = (registers.pc, registers.sp);
                     let copied = Copied { registers, stack: sample.stack, chain: sample.chain };
                     let word = if let Call::Wait { word, .. } = call { Some(word) } else { None };
-                    stack = process.stack(&copied, word);
-                    object = word.map_or(0, |word| process.object(stack, &copied, word));
+                    let mut lesson = None;
+                    if known != 0 {
+                        // Another number was given to the program that the process was before.
+                        stack = process.by_number(known).unwrap_or(NO_STACK);
+                        lesson = (stack == NO_STACK).then(|| (0, Vec::new()));
+                    } else if !copied.stack.is_empty() {
+                        stack = process.stack(&copied, word);
+                        object = word.map_or(0, |word| process.object(stack, &copied, word));
+                        lesson = if teaches { process.lesson(stack) } else { None };
+                    }
+                    if let (Some((number, places)), Some(lessons)) = (lesson, &mut self.lessons) {
+                        lessons.push(Lesson { pid, at, number, places });
+                    }
                 }
                 Happened::Enter { call, stack, object }
             }

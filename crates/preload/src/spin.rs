@@ -142,8 +142,27 @@ extern "C" fn lock_other(lock: &Spin, address: usize, stack: usize) -> c_int {
     }
     match counted {
         Some(counted) if stat::RECORDER.acquired_at(place, counted, address) => 0,
+        Some(LockRef { word, .. }) if check::is_on() => lock_under_check(lock, address, stack, word),
         _ => count_acquired(lock, address, stack),
     }
+}
+
+/// One of ours has been taken, of which this is the word.
+#[inline(never)]
+extern "C" fn lock_under_check(lock: &Spin, pc: usize, sp: usize, word: &AtomicU32) -> c_int {
+    stat::RECORDER.acquired_checked(with_word(lock, word), CallSite { pc, sp }, Manner::LOCK);
+    black_box(0)
+}
+
+/// One of ours is held, of which this is the word.
+#[inline(never)]
+extern "C" fn unlock_under_check(lock: &Spin, pc: usize, sp: usize, word: &AtomicU32) -> c_int {
+    stat::RECORDER.released_checked(with_word(lock, word), CallSite { pc, sp });
+    if as_counted(lock).release() { 0 } else { unlock_again(lock) }
+}
+
+fn with_word<'a>(lock: &Spin, word: &'a AtomicU32) -> LockRef<'a> {
+    LockRef { word, address: ptr::from_ref(lock).addr(), kind: LockKind::Spinlock, writers: None }
 }
 
 #[inline(never)]
@@ -289,6 +308,9 @@ extern "C" fn unlock_other(lock: &Spin, pc: usize, sp: usize) -> c_int {
         // Before the release: afterwards the lock may be gone.
         Some(counted) if is_counted(lock) && stat::RECORDER.released_at_once(counted) => {
             if as_counted(lock).release() { 0 } else { unlock_again(lock) }
+        }
+        Some(LockRef { word, .. }) if check::is_on() && is_counted(lock) && as_counted(lock).is_locked() => {
+            unlock_under_check(lock, pc, sp, word)
         }
         _ => unlock_whatever(lock, pc, sp),
     }

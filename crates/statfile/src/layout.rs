@@ -113,7 +113,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// The first eight bytes of a file.
 pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
 /// The version of this layout, at offset 8.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// Where the version is.
 pub const VERSION_OFFSET: u64 = 8;
 /// The unit of allocation in the file.
@@ -150,8 +150,6 @@ pub const SMALL_DIRECTORY: usize = 912;
 /// Heads of a record's first [`Chains`] of cells, and of its first ones of sites: half a page each, as a power of
 /// two.
 pub const FIRST_HEADS_BITS: u32 = 9;
-/// Places of frames for which a thread keeps which of its [`Site`]s had that frame last.
-pub const FRAMES: usize = 1024;
 /// How many return addresses of a stack are kept.
 pub const MAX_FRAMES: usize = 30;
 /// How many different events are counted.
@@ -726,8 +724,6 @@ pub struct Record {
     pub woken_with: AtomicU64,
     /// and how often it had acquired that when the wait was over.
     pub woken_at: AtomicU64,
-    /// The page of [`FRAMES`] blocks of sites, by their frames; 0 if there is none yet.
-    pub frames: AtomicU32,
     /// The page of this record's [`Tracer`]; 0 if there is none yet.
     pub tracer: AtomicU32,
     /// Waits that found no room for a cell.
@@ -1266,7 +1262,7 @@ const _: () = {
     assert!(size_of::<Cell>() == CELL_SIZE as usize);
     assert!(size_of::<Spread>() == BLOCK_SIZE as usize && size_of::<Site>() == BLOCK_SIZE as usize);
     assert!(offset_of!(Spread, tag) == offset_of!(Site, tag));
-    assert!(2 * (4 << FIRST_HEADS_BITS) == PAGE && 4 * FRAMES == PAGE as usize);
+    assert!(2 * (4 << FIRST_HEADS_BITS) == PAGE);
     assert!(EARLY as u32 * EARLY_BITS <= u32::BITS && CELL_BUCKETS < 1 << EARLY_BITS);
     assert!(size_of::<Events>() <= PAGE as usize);
     assert!(bucket(u64::MAX) == BUCKETS - 1);

@@ -3,6 +3,9 @@
 //!
 //! An event of a thread and a CPU goes on in the threads that the thread starts. Events of one CPU share a
 //! ring, which the first of them owns. Each event has an id, by which its records name it.
+//!
+//! Where programs in the kernel tell of the calls ([`super::bpf`]), the events are one a CPU, which tell of
+//! mappings and threads alone.
 
 use std::fs::File;
 use std::io;
@@ -12,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
 
+use super::bpf::Calls;
+use super::record::{self, Record};
 use crate::message::{Failure, status};
 
 /// As much memory is taken for all rings together, less where there are few CPUs,
@@ -128,6 +133,11 @@ mod flag {
 }
 
 const TRACEPOINT: u32 = 2;
+/// An event that never happens by itself.
+const SOFTWARE: u32 = 1;
+const DUMMY: u64 = 9;
+/// As much memory has a CPU for what is none of a call.
+const OTHER_RECORDS: usize = 1 << 20;
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 const GET_ID: libc::c_ulong = 0x8008_2407;
 const CLOEXEC: libc::c_ulong = 8;
@@ -230,6 +240,8 @@ pub(super) struct Perf {
     sources: FxHashMap<u64, Source>,
     /// Whether the kernel knows events that threads inherit and processes do not.
     threads_alone: bool,
+    /// What tells of the calls instead.
+    pub(super) calls: Option<Calls>,
 }
 
 impl Perf {
@@ -246,6 +258,7 @@ impl Perf {
             events: FxHashMap::default(),
             sources: FxHashMap::default(),
             threads_alone: true,
+            calls: None,
         })
     }
 
@@ -257,8 +270,52 @@ impl Perf {
         }
     }
 
+    /// Has programs in the kernel tell of the calls of these processes, if it lets us; else all stays as it is. To be
+    /// called before other events are opened.
+    pub(super) fn by_programs(&mut self, pids: &[u32]) {
+        // Other calls are rare, and the programs know one.
+        if self.tracepoints.0.len() > 2 {
+            return;
+        }
+        let attributes = Attributes {
+            sort: SOFTWARE,
+            size: size_of::<Attributes>() as u32,
+            config: DUMMY,
+            sample: format::IDENTIFIER | format::TID | format::TIME,
+            flags: flag::WATERMARK
+                | flag::SAMPLE_ID_ALL
+                | flag::CLOCK
+                | flag::MMAP
+                | flag::MMAP2
+                | flag::COMM
+                | flag::COMM_EXEC
+                | flag::TASK,
+            watermark: u32::MAX / 2,
+            clock: libc::CLOCK_MONOTONIC,
+            ..Attributes::default()
+        };
+        let rings = || -> io::Result<Vec<(OwnedFd, Ring)>> {
+            let one = |&cpu: &i32| {
+                let event = open(&attributes, -1, cpu)?;
+                let ring = Ring::new(&event, OTHER_RECORDS)?;
+                Ok((event, ring))
+            };
+            self.cpus.iter().map(one).collect()
+        };
+        let Ok(rings) = rings() else { return };
+        self.calls = Calls::start(pids, self.copying == Copying::Chain);
+        if self.calls.is_some() {
+            let (events, rings): (Vec<OwnedFd>, Vec<Ring>) = rings.into_iter().unzip();
+            self.rings = rings.into_iter().map(Some).collect();
+            self.events.insert(0, events);
+        }
+    }
+
     /// Opens the events of a thread. `false` if it has ended.
     pub(super) fn open(&mut self, whose: Whose) -> io::Result<bool> {
+        if self.calls.is_some() {
+            return Ok(true);
+        }
         let tid = match whose {
             Whose::Child => 0,
             Whose::Thread(tid) => tid,
@@ -369,15 +426,31 @@ impl Perf {
 
     /// Calls `each` with every record that has come and is no younger than `until`, in the order of their times:
     /// what a record means depends on those before it, on whatever CPU they came.
-    pub(super) fn drain(&mut self, until: u64, mut each: impl FnMut(&FxHashMap<u64, Source>, &[u8])) {
+    pub(super) fn drain(&mut self, until: u64, mut each: impl FnMut(Record)) {
         let mut rings: Vec<&mut Ring> = self.rings.iter_mut().flatten().collect();
         rings.iter_mut().for_each(|ring| ring.look());
+        let batch = self.calls.as_mut().map(|calls| calls.batch(until)).unwrap_or_default();
+        let mut batch = batch.into_iter().peekable();
         loop {
             let next = rings.iter().enumerate().filter_map(|(at, ring)| Some((ring.next?, at))).min();
-            let Some((_, at)) = next.filter(|(time, _)| *time <= until) else { break };
-            rings[at].take(|record| each(&self.sources, record));
+            let next = next.filter(|(time, _)| *time <= until);
+            let call = batch.next_if(|call| next.is_none_or(|(time, _)| call.time < time));
+            if let (Some(call), Some(calls)) = (call, &self.calls) {
+                each(Record::Sample(calls.sample(call)));
+            } else if let Some((_, at)) = next {
+                rings[at].take(|bytes| record::parse(&self.sources, bytes).into_iter().for_each(&mut each));
+            } else {
+                break;
+            }
         }
         rings.iter_mut().for_each(|ring| ring.tell());
+        if let Some(calls) = &mut self.calls {
+            calls.taken();
+            let lost = calls.lost();
+            if lost > 0 {
+                each(Record::Lost(lost));
+            }
+        }
     }
 
     /// Why events cannot be opened, and what to do.

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use poundlock_statfile::{Holder, LockKind, LockStats, Site, Snapshot, ThreadStats, WaitNow};
 use rustc_hash::FxHashMap;
 
+use super::bpf;
 use super::record::Words;
 use super::stacks::{Copied, NO_STACK, Object, StackId, Stacks};
 use super::waits::{Place, Sort, Waited, Waiting};
@@ -49,6 +51,8 @@ struct Life {
 
 /// One process, as long as it is one program.
 pub(super) struct Process {
+    /// No other one has had this number.
+    number: u32,
     files: Files,
     maps: Maps,
     /// There are mappings that `described` and the unwinder do not know.
@@ -89,7 +93,9 @@ impl Process {
         {
             maps = parent.maps.clone();
         }
+        static NUMBERS: AtomicU32 = AtomicU32::new(1);
         Process {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             files: Files::of(pid),
             maps,
             changed: true,
@@ -157,6 +163,20 @@ impl Process {
             return known;
         }
         self.unwound(copied, waits_for, true)
+    }
+
+    /// The stack that has this number among those of all processes, if it is one of ours.
+    pub(super) fn by_number(&self, number: u64) -> Option<StackId> {
+        (number >> 32 == u64::from(self.number)).then_some(number as StackId)
+    }
+
+    /// The number among those of all processes, and where the return addresses are, of the stack that was known again
+    /// last: if they tell all that there is to know of a call with that stack.
+    pub(super) fn lesson(&self, stack: StackId) -> Option<(u64, Vec<(u32, u64)>)> {
+        let places = self.stacks.places();
+        let told = (stack as usize) < self.told.len() && self.stacks.get(stack).object == Object::Word;
+        let number = u64::from(self.number) << 32 | u64::from(stack);
+        (told && bpf::can_learn(places)).then(|| (number, places.to_vec()))
     }
 
     /// Where the stack of a thread begins that was asleep before there were events: as it is now. Its frame

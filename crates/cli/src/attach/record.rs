@@ -44,6 +44,8 @@ pub(super) struct Sample<'r> {
     pub(super) time: u64,
     /// What the tracepoint says.
     pub(super) raw: &'r [u8],
+    /// The number that its stack was given by us; 0 if it is not known.
+    pub(super) known: u64,
     /// Return addresses by frame pointers; the program counter comes first.
     pub(super) chain: Words<'r>,
     /// Of a call that begins.
@@ -185,7 +187,7 @@ fn sample<'r>(sources: &FxHashMap<u64, Source>, body: &'r [u8]) -> Option<Sample
             stack = body.get(at + 8..at + 8 + copied.min(size))?;
         }
     }
-    Some(Sample { source, pid, tid, time, raw, chain, registers: regs, stack })
+    Some(Sample { source, pid, tid, time, raw, known: 0, chain, registers: regs, stack })
 }
 
 #[cfg(test)]

@@ -67,6 +67,8 @@ pub(super) struct Stacks {
     nodes: Vec<Node>,
     roots: FxHashMap<u64, usize>,
     tail: Vec<u64>,
+    /// Where the return addresses were by which the last stack was known again: how far above the stack pointer.
+    places: Vec<(u32, u64)>,
 }
 
 /// Stacks by the rest of the chain.
@@ -91,6 +93,7 @@ impl Default for Stacks {
             nodes: Vec::new(),
             roots: FxHashMap::default(),
             tail: Vec::new(),
+            places: Vec::new(),
         }
     }
 }
@@ -114,11 +117,15 @@ impl Stacks {
         if cfg!(not(target_arch = "x86_64")) {
             return None;
         }
+        self.places.clear();
         let mut node = &self.nodes[*self.roots.get(&copied.registers.pc)?];
         'outer: while !node.next.is_empty() {
             for (distance, callers) in &node.next {
                 let address = word(copied.stack, *distance as usize);
-                if let Some(&caller) = address.and_then(|address| callers.get(&address)) {
+                if let Some((address, &caller)) =
+                    address.and_then(|found| Some((found, callers.get(&found)?)))
+                {
+                    self.places.push((*distance, address));
                     node = &self.nodes[caller];
                     continue 'outer;
                 }
@@ -128,7 +135,16 @@ impl Stacks {
         let (covered, ends) = node.ends.as_ref()?;
         self.tail.clear();
         self.tail.extend(copied.chain.iter().skip(*covered));
+        if !self.tail.is_empty() {
+            // They are not all that tells it from others.
+            self.places.clear();
+        }
         ends.get(self.tail.as_slice()).copied()
+    }
+
+    /// Where the return addresses lie that alone tell the stack that was known again last.
+    pub(super) fn places(&self) -> &[(u32, u64)] {
+        &self.places
     }
 
     /// The stack of this copy, unwound, and known again if it is to be. `waits_for` is the word, if the call
@@ -272,8 +288,8 @@ fn meeting(frames: &[Frame], chain: &[u64]) -> (usize, usize) {
         Some((at, covered + 2))
     });
     match met {
-        // The chain goes on where the frames do not, or not as far.
-        Some((at, covered)) if chain.len() - covered >= frames.len() - at - 1 => (at + 1, covered),
+        // The chain goes on where the frames do not, or further.
+        Some((at, covered)) if chain.len() - covered > frames.len() - at - 1 => (at + 1, covered),
         Some(_) => (frames.len(), chain.len()),
         // The copy ended in the frame of the function whose caller the chain has first.
         None => (frames.len(), 1),
@@ -304,6 +320,8 @@ mod tests {
     #[test]
     fn frame_pointers_lead_on_where_the_copy_ends() {
         let frames = [frame(0x10, 8), frame(0x20, 16), frame(0x30, 24)];
+        // As far as each other.
+        assert_eq!(meeting(&frames, &[0xf, 0x20, 0x30]), (3, 3));
         // The chain skips the caller of the C library, and goes on.
         assert_eq!(meeting(&frames, &[0xf, 0x30, 0x40, 0x50]), (3, 2));
         // The copy has all of it.

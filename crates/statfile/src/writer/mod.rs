@@ -22,6 +22,7 @@ mod stacks;
 mod sys;
 mod threads;
 mod trace;
+mod unwind;
 mod waits;
 mod words;
 

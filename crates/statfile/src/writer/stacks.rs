@@ -6,17 +6,14 @@
 //! the inside: up to the first difference the stack *is* the one that was unwound, so the next return address
 //! lies where it lay then. Sites lie in chains, the last one used first, so that a place that is reached in several
 //! ways is unwound once for each.
-//!
-//! Where a place is new, its outer callers often are not. The unwinder stops at the first frame that it found
-//! in the same place before, if all that it found outside of it then is still there.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use super::map::Map;
-use super::{CallSite, modules, sys};
+use super::{CallSite, modules, sys, unwind};
 use crate::layout::{
     self, BLOCK_SIZE, CELL_SIZE, Cell, Chains, MAX_FRAMES, PAGE, Record, Run, Site, Slots, StackSlot,
 };
@@ -27,8 +24,9 @@ const MAX_CELLS: u32 = 1 << 20;
 const KEPT: u32 = 1 << 12;
 /// How many sites one record remembers,
 const MAX_SITES: u32 = 1 << 14;
-/// and how many of one place, or of those that share its chain.
-const LONG_CHAIN: usize = 32;
+/// and how many of one place, or of those that share its chain. To walk a stack by rules takes less than to compare
+/// it with many.
+const LONG_CHAIN: usize = if cfg!(target_arch = "x86_64") { 2 } else { 32 };
 const HALF_PAGE: u64 = PAGE / 2;
 
 /// Whether unwinding takes no lock: libgcc then asks `_dl_find_object`, not `dl_iterate_phdr`, whose lock
@@ -310,7 +308,6 @@ pub(super) fn stack(map: Map, record: &Record, site: CallSite, unwind: bool) -> 
     let _errno = sys::Errno::keep();
     let mut trace = Trace::start(site);
     if unwind {
-        trace.seen = frames_seen(map, record).map(|places| (map, places));
         trace.unwind();
     }
     let stack = intern(map, trace.frames());
@@ -397,65 +394,6 @@ struct Trace {
     inner: usize,
     /// Whether the site, whose stack is not known, is still to come.
     within: bool,
-    /// Where sites are remembered by their frames.
-    seen: Option<(Map, &'static [AtomicU32])>,
-}
-
-/// A page of places of frames, where the record has one or can have one.
-fn frames_seen(map: Map, record: &Record) -> Option<&'static [AtomicU32]> {
-    // Places are only known to be those of the same frames where the frame address is the place's neighbour.
-    if cfg!(not(target_arch = "x86_64")) {
-        return None;
-    }
-    if record.frames.load(Relaxed) == 0 {
-        record.frames.store((map.allocate(1)? / PAGE) as u32, Relaxed);
-    }
-    // SAFETY: a page of words.
-    Some(unsafe { map.words(u64::from(record.frames.load(Relaxed)) * PAGE, layout::FRAMES) })
-}
-
-/// Which of the places is that of a frame that returns to `pc` by the word at `place`.
-fn frame_place(place: usize, pc: u64) -> usize {
-    let hash = (pc ^ (place as u64).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (hash >> (64 - layout::FRAMES.ilog2())) as usize
-}
-
-/// A stack that the thread was seen with, from one of its frames on.
-struct Outer {
-    sp: usize,
-    words: &'static [AtomicU16],
-    frames: &'static [AtomicU64],
-    /// Frames further in.
-    inner: usize,
-}
-
-impl Outer {
-    /// That of a site, outside of the frame that returns to `pc` by the word at `place`, if it had that frame,
-    /// if all places are known, and all is still there.
-    fn find(map: Map, site: &'static Site, place: usize, pc: u64) -> Option<Outer> {
-        let stack = map.stack(site.stack.load(Relaxed))?;
-        let frames = stack.frames.get(1..stack.len.load(Relaxed) as usize)?;
-        let words = site.words.get(..site.words_len.load(Relaxed) as usize)?;
-        let sp = site.sp.load(Relaxed) as usize;
-        let word = u16::try_from(place.checked_sub(sp)? / 8).ok()?;
-        let at = words.iter().position(|other| other.load(Relaxed) == word)?;
-        if words.len() != frames.len() || frames[at].load(Relaxed) != pc {
-            return None;
-        }
-        let outer = Outer { sp, words: &words[at + 1..], frames: &frames[at + 1..], inner: at + 2 };
-        // SAFETY: part of this thread's own stack: a frame of the same function in the same place, so that
-        // the next one lies where it lay. See the head of the file.
-        let is_there = |n| unsafe { (outer.place(n) as *const u64).read_volatile() } == outer.frame(n);
-        (0..outer.frames.len()).all(is_there).then_some(outer)
-    }
-
-    fn place(&self, n: usize) -> usize {
-        self.sp + 8 * usize::from(self.words[n].load(Relaxed))
-    }
-
-    fn frame(&self, n: usize) -> u64 {
-        self.frames[n].load(Relaxed)
-    }
 }
 
 impl Trace {
@@ -463,7 +401,7 @@ impl Trace {
         let mut frames = [0; MAX_FRAMES];
         frames[0] = site.pc as u64;
         let (words, within) = ([0; MAX_FRAMES], site.sp == 0);
-        Trace { site, frames, len: 1, words, words_len: 0, inner: site.sp, within, seen: None }
+        Trace { site, frames, len: 1, words, words_len: 0, inner: site.sp, within }
     }
 
     fn frames(&self) -> &[u64] {
@@ -472,6 +410,10 @@ impl Trace {
 
     /// Adds the frames outside of the one that holds `pc`.
     fn unwind(&mut self) {
+        if unwind::walk(|pc, frame_address| self.add(pc, frame_address)) {
+            return;
+        }
+        *self = Trace::start(self.site);
         // SAFETY: `frame` takes a `Trace`, and keeps to `_Unwind_Backtrace`'s contract.
         unsafe { _Unwind_Backtrace(frame, (&raw mut *self).cast()) };
     }
@@ -496,41 +438,7 @@ impl Trace {
         }
         self.inner = frame_address;
         self.len += 1;
-        !self.joins()
-    }
-
-    /// Adds what lies outside of the frame that was added last, if that is known.
-    fn joins(&mut self) -> bool {
-        let Some((map, places)) = self.seen else { return false };
-        // All places up to it have to be known.
-        if self.words_len + 1 != self.len {
-            return false;
-        }
-        let (place, pc) = (self.place(self.words_len - 1), self.frames[self.len - 1]);
-        let index = places[frame_place(place, pc)].load(Relaxed);
-        if index == 0 {
-            return false;
-        }
-        // SAFETY: these places have blocks that are sites.
-        let site = unsafe { map.site(index) };
-        let Some(outer) = Outer::find(map, site, place, pc) else { return false };
-        let further = outer.frames.len();
-        // Where that one was cut off this one has to be.
-        if outer.inner + further == MAX_FRAMES && self.len + further < MAX_FRAMES {
-            return false;
-        }
-        for n in 0..further.min(MAX_FRAMES - self.len) {
-            if self.words_len + 1 == self.len {
-                self.note_word(outer.place(n));
-            }
-            self.frames[self.len] = outer.frame(n);
-            self.len += 1;
-        }
         true
-    }
-
-    fn place(&self, n: usize) -> usize {
-        self.site.sp + 8 * usize::from(self.words[n])
     }
 
     fn note_word(&mut self, place: usize) {
@@ -569,10 +477,6 @@ impl Trace {
         }
         site.words_len.store(self.words_len as u32, Relaxed);
         link(map, record, index, site);
-        let Some((_, places)) = self.seen else { return };
-        for n in 0..self.words_len {
-            places[frame_place(self.place(n), self.frames[n + 1])].store(index, Relaxed);
-        }
     }
 }
 
@@ -588,12 +492,12 @@ unsafe extern "C" fn frame(context: *mut c_void, trace: *mut c_void) -> c_int {
 
 #[link(name = "gcc_s")]
 unsafe extern "C" {
-    fn _Unwind_Backtrace(
+    pub(super) fn _Unwind_Backtrace(
         trace: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
         argument: *mut c_void,
     ) -> c_int;
-    fn _Unwind_GetIP(context: *mut c_void) -> usize;
-    fn _Unwind_GetCFA(context: *mut c_void) -> usize;
+    pub(super) fn _Unwind_GetIP(context: *mut c_void) -> usize;
+    pub(super) fn _Unwind_GetCFA(context: *mut c_void) -> usize;
 }
 
 /// The number of the stack with these frames; 0 if there is no room for it.
