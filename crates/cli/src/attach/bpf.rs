@@ -101,7 +101,8 @@ impl Calls {
             const OPEN: libc::c_long = 17;
             const RAW_TRACEPOINT: u64 = 17;
             let code = code.0;
-            let license = c"GPL";
+            // As all of this, by one of its licences; the kernel lends these helpers to no others.
+            let license = c"Dual MIT/GPL";
             let words = [
                 RAW_TRACEPOINT | (code.len() as u64) << 32,
                 code.as_ptr().addr() as u64,
