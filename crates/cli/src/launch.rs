@@ -1,4 +1,5 @@
-//! Starting the command so that it cannot tell the difference, and waiting for it so that nothing is lost.
+//! Starting the command so that it cannot tell the difference, and waiting for it so that nothing is lost. Who
+//! has nothing to do at its end becomes it.
 //!
 //! The command has to start with the signal mask and dispositions that we were started with. `std` changes
 //! one of them before `main` (it ignores `SIGPIPE`) and resets the mask in its children, so [`inherited`]
