@@ -94,12 +94,18 @@ fn is_there(path: &Path, user: libc::uid_t, library: &[u8]) -> bool {
     let open = || OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
     let whole = |mut file: File| {
         let found = file.metadata()?;
-        let mut bytes = Vec::new();
-        let as_long = found.is_file() && found.len() == library.len() as u64;
-        if as_long && is_ours_alone(&found, user) {
-            file.read_to_end(&mut bytes)?;
+        if !found.is_file() || !is_ours_alone(&found, user) {
+            return Ok(false);
         }
-        Ok(bytes == library)
+        // Part by part: memory for all of it takes longer to get than to fill.
+        let (mut left, mut part) = (library, [0; 16 << 10]);
+        loop {
+            let read = file.read(&mut part)?;
+            match left.strip_prefix(&part[..read]) {
+                Some(rest) if read > 0 => left = rest,
+                rest => return Ok(rest.is_some_and(<[u8]>::is_empty)),
+            }
+        }
     };
     open().and_then(whole).unwrap_or(false)
 }

@@ -1,4 +1,5 @@
-//! Starting the command so that it cannot tell the difference, and waiting for it so that nothing is lost.
+//! Starting the command so that it cannot tell the difference, and waiting for it so that nothing is lost. Who
+//! has nothing to do at its end becomes it.
 //!
 //! The command has to start with the signal mask and dispositions that we were started with. `std` changes
 //! one of them before `main` (it ignores `SIGPIPE`) and resets the mask in its children, so [`inherited`]
@@ -166,8 +167,17 @@ impl Meanwhile for Nothing {
     }
 }
 
-/// Runs `program` as `argv`, with some environment variables set (or, where there is no value, removed), and
-/// waits for its end. Signals sent to us go on to it.
+/// Becomes `program` as `argv`, with some environment variables set (or, where there is no value, removed).
+/// Returns if that fails.
+pub(crate) fn become_program(
+    program: &Path,
+    argv: &[OsString],
+    environment: &[(&OsStr, Option<OsString>)],
+) -> Failure {
+    not_started(&argv[0], &command(program, argv, environment, Streams::default()).exec())
+}
+
+/// Runs a program as [`become_program`] does, and waits for its end. Signals sent to us go on to it.
 pub(crate) fn run(
     program: &Path,
     argv: &[OsString],
@@ -207,6 +217,29 @@ pub(crate) fn run_on(
     // it was. SAFETY: SIG_DFL is a valid disposition of this signal.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 
+    let mut command = command(program, argv, environment, streams);
+    let start = Instant::now();
+    let child = command.spawn().map_err(|error| not_started(&argv[0], &error))?;
+    let pid = child.id() as libc::pid_t;
+    CODE.store(NONE, SeqCst);
+    PROGRAM.store(pid, SeqCst);
+    let status = watch(pid, &set, meanwhile).map_err(|error| {
+        Failure::new(status::OURS, format_args!("waiting for the command: {}", reason(&error)))
+    })?;
+    let wall_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let ended = Ended { pid: child.id(), status, wall_ns };
+    CODE.store(ended.exit_code().into(), SeqCst);
+    memory::check(ended.exit_code());
+    Ok(ended)
+}
+
+/// The program, to be started with the signal mask and dispositions that we were started with.
+fn command(
+    program: &Path,
+    argv: &[OsString],
+    environment: &[(&OsStr, Option<OsString>)],
+    streams: Streams,
+) -> Command {
     let mut command = Command::new(program);
     command.arg0(&argv[0]).args(&argv[1..]);
     streams.input.map(|input| command.stdin(input));
@@ -229,26 +262,13 @@ pub(crate) fn run_on(
             Ok(())
         });
     }
-    let start = Instant::now();
-    let child = command.spawn().map_err(|error| {
-        let code = if error.raw_os_error() == Some(libc::ENOENT) {
-            status::NOT_FOUND
-        } else {
-            status::NOT_EXECUTABLE
-        };
-        Failure::new(code, format_args!("{}: {}", argv[0].display(), reason(&error)))
-    })?;
-    let pid = child.id() as libc::pid_t;
-    CODE.store(NONE, SeqCst);
-    PROGRAM.store(pid, SeqCst);
-    let status = watch(pid, &set, meanwhile).map_err(|error| {
-        Failure::new(status::OURS, format_args!("waiting for the command: {}", reason(&error)))
-    })?;
-    let wall_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let ended = Ended { pid: child.id(), status, wall_ns };
-    CODE.store(ended.exit_code().into(), SeqCst);
-    memory::check(ended.exit_code());
-    Ok(ended)
+    command
+}
+
+fn not_started(name: &OsStr, error: &io::Error) -> Failure {
+    let missing = error.raw_os_error() == Some(libc::ENOENT);
+    let code = if missing { status::NOT_FOUND } else { status::NOT_EXECUTABLE };
+    Failure::new(code, format_args!("{}: {}", name.display(), reason(error)))
 }
 
 /// For whoever has to end without the rest of us: the program that was started last, and its exit status once

@@ -169,6 +169,11 @@ fn linked(library: &Path) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
+/// Whether there is a link that [`remove_link`] has to remove.
+pub(crate) fn is_linked() -> bool {
+    LINK.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+}
+
 /// To be called when nothing is started with the library any more.
 pub(crate) fn remove_link() {
     drop(LINK.lock().unwrap_or_else(PoisonError::into_inner).take());

@@ -116,12 +116,16 @@ enum Cmd {
 
 fn main() -> ExitCode {
     complete::answer(manual::command);
-    let matches = manual::command().get_matches();
-    // Its errors are those of a command line that `get_matches` would not have passed.
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let code = dispatch(cli.cmd);
+    let cmd = run::parsed().map_or_else(parsed, Cmd::Run);
+    let code = dispatch(cmd);
     library::remove_link();
     code
+}
+
+fn parsed() -> Cmd {
+    let matches = manual::command().get_matches();
+    // Its errors are those of a command line that `get_matches` would not have passed.
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).cmd
 }
 
 fn dispatch(cmd: Cmd) -> ExitCode {

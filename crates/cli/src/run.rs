@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::{Args as _, Command, FromArgMatches};
 use poundlock_names::{LockName, RwLocks};
 use poundlock_semarray::{Choice, Which};
 
@@ -48,7 +49,16 @@ impl Args {
     }
 }
 
-/// Runs the command and passes its exit status on.
+/// The command line of `run` by itself, if it is one without a fault. The caller waits for its program, and the
+/// options of all other commands take longer to build than the rest of what we do.
+pub(crate) fn parsed() -> Option<Args> {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    arguments.peek().filter(|name| *name == "run")?;
+    let matches = Args::augment_args(Command::new("run")).try_get_matches_from(arguments).ok()?;
+    Args::from_arg_matches(&matches).ok()
+}
+
+/// Becomes the command.
 pub(crate) fn main(args: Args) -> ExitCode {
     match run(&args) {
         Ok(code) => ExitCode::from(code),
@@ -70,6 +80,10 @@ fn run(args: &Args) -> Result<u8, Failure> {
         environment.extend(args.arrays(locks).map(semaphores::change));
         environment
     };
+    if !library::is_linked() {
+        return Err(launch::become_program(&program, &args.command, &environment));
+    }
+    // Somebody has to remove the link at the end.
     let ended = launch::run(&program, &args.command, &environment)?;
     if let Some(words) = ended.obituary() {
         say(format_args!("{}: {words}", args.command[0].display()));

@@ -1,14 +1,26 @@
 //! `poundlock run` and signals: the command starts with those dispositions and that mask that it would have
-//! without us, and what is sent to us reaches it.
+//! without us; and where we wait for its end, what is sent to us reaches it.
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{LIMIT, expect_status, from_a_terminal, poundlock, run_limited, start};
+use crate::support::{
+    LIMIT, expect_status, from_a_terminal, poundlock, poundlock_bare, preload_library, run_limited, scratch,
+    start, stderr,
+};
+
+/// The command, which has to wait: for the library there is a link, to be removed at the end.
+fn waiting() -> Command {
+    let library = scratch().join("a b.so");
+    std::fs::copy(preload_library(), &library).expect("the library can be copied");
+    let mut command = poundlock_bare();
+    command.env("POUNDLOCK_PRELOAD_LIB", library);
+    command
+}
 
 /// Prints its signal, and ends on USR2.
 const ANSWERING: &str = r#"
@@ -20,7 +32,7 @@ const ANSWERING: &str = r#"
 
 #[test]
 fn signals_sent_to_us_reach_the_command() {
-    let mut running = start(poundlock().args(["run", "--", "bash", "-c", ANSWERING]));
+    let mut running = start(waiting().args(["run", "--", "bash", "-c", ANSWERING]));
     running.wait_for_output("ready", LIMIT);
     for (signal, name) in [
         (libc::SIGHUP, "HUP"),
@@ -42,11 +54,25 @@ fn signals_sent_to_us_reach_the_command() {
 #[test]
 fn a_signal_that_ends_the_command_is_in_our_exit_status() {
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGRTMIN() + 3] {
-        let mut running = start(poundlock().args(["run", "--", "sh", "-c", "echo ready; exec sleep 1000"]));
+        let mut running = start(waiting().args(["run", "--", "sh", "-c", "echo ready; exec sleep 1000"]));
         running.wait_for_output("ready", LIMIT);
         running.kill(signal);
-        expect_status(&running.finish(LIMIT), 128 + signal);
+        let output = running.finish(LIMIT);
+        expect_status(&output, 128 + signal);
+        // A shell says so, which sees an exit status of ours; but nothing of what was asked for.
+        assert_eq!(stderr(&output).contains("poundlock: sh: killed by "), signal != libc::SIGINT);
     }
+}
+
+/// No process of ours is left beside it, and its end is its own.
+#[test]
+fn we_become_the_command() {
+    let mut running =
+        start(poundlock().args(["run", "--", "sh", "-c", "echo \"I am $$.\"; exec sleep 1000"]));
+    running.wait_for_output(&format!("I am {}.", running.id()), LIMIT);
+    running.kill(libc::SIGTERM);
+    let output = running.finish(LIMIT);
+    assert_eq!((output.status.signal(), output.stderr), (Some(libc::SIGTERM), vec![]));
 }
 
 /// The lines of /proc/self/status that say which signals are blocked and ignored, as a command sees them that
@@ -94,9 +120,10 @@ fn masks_and_dispositions_are_inherited_as_if_we_were_not_there() {
         let mut plain = Command::new("env");
         from_a_terminal(&mut plain);
         let plain = signal_state(plain, prepare);
-        let mut cmd = poundlock();
-        cmd.args(["run", "--"]);
-        assert_eq!(signal_state(cmd, prepare), plain);
+        for mut cmd in [poundlock(), waiting()] {
+            cmd.args(["run", "--"]);
+            assert_eq!(signal_state(cmd, prepare), plain);
+        }
         states.push(plain);
     }
     // The preparations did something, or this would have compared nothing.
@@ -118,7 +145,7 @@ fn terminal() -> (File, OwnedFd) {
 fn an_interrupt_from_the_terminal_reaches_the_command_once_and_we_survive_it() {
     let (mut master, slave) = terminal();
     let script = r#"trap 'echo interrupted' INT; trap 'echo end; exit 9' USR1; echo ready; while :; do sleep 0.02; done"#;
-    let mut cmd = poundlock();
+    let mut cmd = waiting();
     cmd.args(["run", "--", "bash", "-c", script]);
     cmd.stdin(slave.try_clone().expect("a descriptor is left"));
     cmd.stdout(slave.try_clone().expect("a descriptor is left")).stderr(Stdio::from(slave));

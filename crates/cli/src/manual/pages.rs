@@ -118,8 +118,9 @@ pub(super) const PAGES: &[Page] = &[
     Page {
         path: "poundlock run",
         description: &[
-            "Input, output and signals stay as they are. Children inherit the locks.",
-            "Standard error gets a line if a signal ended the program, as from a shell.",
+            "The command becomes the program, under the same process id: input, output, signals and the end are the \
+             program's own. Children inherit the locks. (Only where the library's path cannot stand in `LD_PRELOAD` \
+             does it wait, to remove a link at the end.)",
         ],
         examples: &[
             ("poundlock run -- server --port 80", "On the default locks"),

@@ -8,7 +8,8 @@ use std::thread;
 use serde_json::Value;
 
 use super::{Target, kinds, said, source, steady, thread as named, until_who, wait};
-use crate::support::{LIMIT, list, made, need, scratch};
+use crate::attach::{can_watch, class, watched};
+use crate::support::{LIMIT, expect_status, list, made, need, poundlock_bare, run_limited, scratch, stdout};
 
 /// In the environment of this program: it is to be looked at.
 pub(crate) const TARGET: &str = "POUNDLOCK_TEST_WHO_TARGET";
@@ -309,6 +310,19 @@ fn a_container_is_looked_into_from_outside() {
     super::expect_deadlock(&document);
     let inner = list(&document, "threads").iter().find(|thread| thread["tid"] == pid).expect("it is there");
     assert_eq!(inner["inner_tid"], 1, "{inner:#}");
+    // And by its futex calls.
+    if !can_watch() {
+        return;
+    }
+    let report = watched(pid);
+    let lock = class(&report, "b (in inside)");
+    let line = format!("program.cpp:{})", super::line_of(source!("deadlock.cpp"), "worker-3 waits"));
+    assert!(lock["sites"].to_string().contains(&line), "{line} is not in {lock:#}");
+    let mut top = poundlock_bare();
+    top.args(["top", "--interval", "0.1", "--count", "1", "--pid", &pid.to_string()]);
+    let output = run_limited(&mut top, LIMIT);
+    expect_status(&output, 0);
+    assert!(stdout(&output).contains("  b (in inside)"), "{output:?}");
 }
 
 /// A program whose file is gone has names still.

@@ -100,9 +100,8 @@ fn our_locks_are_found_on_the_stack_of_their_waiters() {
     for lock in ["poundlock", "mcs-queue", "handoff"] {
         let mut command = poundlock();
         command.args(["run", "--lock", lock, "--"]).arg(&program);
-        let command = Target::ready(&mut command);
-        let program = Killed(child_of(command.pid()).expect("it runs the program"));
-        let document = until_who(program.0, "all asleep", |document| steady(document) == 7);
+        let target = Target::ready(&mut command);
+        let document = until_who(target.pid(), "all asleep", |document| steady(document) == 7);
         assert_eq!(document["library"], true, "{document:#}");
         expect_ours(&document, false);
         let (_, waited) = wait(&document, "plain").expect("it waits");
