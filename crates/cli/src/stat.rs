@@ -34,7 +34,6 @@ use crate::launch::Meanwhile as _;
 use crate::message::{Failure, say, status};
 use crate::observe::file::Output;
 use crate::observe::place::{self, monotonic_ns};
-use crate::record::{ROOM_MIB, Recorder};
 use crate::{attach, launch, library, memory, output, program, run, semaphores};
 pub(crate) use figures::runs;
 use figures::{Begun, Figures};
@@ -75,6 +74,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Write a recording to this file as well, for `poundlock predict`
+    #[cfg(feature = "sim")]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "read", "pid", "futex", "for"])]
     record: Option<PathBuf>,
     /// Leave out the first seconds: what the program does to start
@@ -204,14 +204,7 @@ fn stat(args: &Args) -> Result<u8, Failure> {
     let files = Files::open(args)?;
     let locks = (lock, rwlocks);
     let mut measured = Measured::new(&args.run, &program, locks)?;
-    let recorder = match &args.record {
-        Some(path) => {
-            let output = Output::open(path)?;
-            let recorder = Recorder::begin(output, ROOM_MIB, &args.run, locks, &mut measured)?;
-            Some((path, recorder, measured.command.clone()))
-        }
-        None => None,
-    };
+    let record = recorder(args, locks, &mut measured)?;
     let Measured { environment, dir, command } = measured;
     let mut session = Session::begin(args, dir.path(), command, (lock, rwlocks), files);
     let ended = launch::run_with(&program, &args.run.command, &environment, &mut session)?;
@@ -222,8 +215,7 @@ fn stat(args: &Args) -> Result<u8, Failure> {
         figures.remark(&ended, &args.run.command[0], sampled.as_ref());
         session.finish(&figures, sampled, ended.in_words());
     }
-    let recorded = recorder
-        .map_or(Ok(()), |(path, recorder, command)| recorder.finish(path, dir.path(), &command, &ended));
+    let recorded = record(dir.path(), &ended);
     match session.outcome().and(recorded) {
         Ok(()) => Ok(ended.exit_code()),
         // The command's own failure says more than ours.
@@ -233,6 +225,28 @@ fn stat(args: &Args) -> Result<u8, Failure> {
             Ok(ended.exit_code())
         }
     }
+}
+
+/// Writes the recording of a program that has ended, from the directory of its figures.
+type Record<'a> = Box<dyn FnOnce(&Path, &launch::Ended) -> Result<(), Failure> + 'a>;
+
+/// What does so, if that is wanted.
+#[cfg(feature = "sim")]
+fn recorder<'a>(
+    args: &'a Args,
+    locks: (Choice, RwLocks),
+    measured: &mut Measured,
+) -> Result<Record<'a>, Failure> {
+    use crate::record::{ROOM_MIB, Recorder};
+    let Some(path) = &args.record else { return Ok(Box::new(|_, _| Ok(()))) };
+    let recorder = Recorder::begin(Output::open(path)?, ROOM_MIB, &args.run, locks, measured)?;
+    let command = measured.command.clone();
+    Ok(Box::new(move |dir, ended| recorder.finish(path, dir, &command, ended)))
+}
+
+#[cfg(not(feature = "sim"))]
+fn recorder<'a>(_: &'a Args, _: (Choice, RwLocks), _: &mut Measured) -> Result<Record<'a>, Failure> {
+    Ok(Box::new(|_, _| Ok(())))
 }
 
 /// What a program is measured with.
