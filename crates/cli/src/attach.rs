@@ -186,8 +186,8 @@ impl Engine {
         }
     }
 
-    /// Takes in what has come. What is very young is left for the next time: older records may be on their way
-    /// on other CPUs.
+    /// Takes in what has come. What is very young is left for the next time: older records may be on their
+    /// way on other CPUs.
     pub(crate) fn poll(&mut self) {
         self.take(monotonic_ns().saturating_sub(SETTLED_NS));
     }
@@ -421,8 +421,8 @@ fn is_wine(path: &Path) -> bool {
     })
 }
 
-/// Has the calling thread get a CPU before others where it may: what is not taken in soon has no room. Children
-/// that it starts later have the same, so it is asked for when they have been started.
+/// Has the calling thread get a CPU before others where it may: what is not taken in soon has no room.
+/// Children that it starts later have the same, so it is asked for when they have been started.
 pub(crate) fn hurry() {
     const BEFORE_OTHERS: libc::c_int = -10;
     // SAFETY: takes numbers. Users may not: then it stays as it is.

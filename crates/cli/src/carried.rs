@@ -1,10 +1,10 @@
 //! The preload library that the command carries, for one that was installed alone.
 //!
 //! The dynamic loader takes a library by its path, in every process that the program becomes or starts: under
-//! other users, with other roots, long after this command has ended. So it has to be a file, and stay. (A file
-//! in memory that a descriptor leads to goes with the descriptor, which most daemons close.) It lies in a
-//! directory that is ours and that nobody else can write to, and is compared with what is carried before each
-//! use, so that nobody can put another in its place.
+//! other users, with other roots, long after this command has ended. So it has to be a file, and stay. (A
+//! file in memory that a descriptor leads to goes with the descriptor, which most daemons close.) It lies in
+//! a directory that is ours and that nobody else can write to, and is compared with what is carried before
+//! each use, so that nobody can put another in its place.
 
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};

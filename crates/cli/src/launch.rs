@@ -1,5 +1,5 @@
-//! Starting the command so that it cannot tell the difference, and waiting for it so that nothing is lost. Who
-//! has nothing to do at its end becomes it.
+//! Starting the command so that it cannot tell the difference, and waiting for it so that nothing is lost.
+//! Who has nothing to do at its end becomes it.
 //!
 //! The command has to start with the signal mask and dispositions that we were started with. `std` changes
 //! one of them before `main` (it ignores `SIGPIPE`) and resets the mask in its children, so [`inherited`]
@@ -373,7 +373,8 @@ fn await_signal(
     Some((signal, unsafe { info.assume_init() }))
 }
 
-/// Has signals wait until they are asked for, as while a command runs: for those who call [`linger`] without one.
+/// Has signals wait until they are asked for, as while a command runs: for those who call [`linger`] without
+/// one.
 pub(crate) fn await_signals() -> libc::sigset_t {
     let set = forwarded();
     // SAFETY: the set is initialised. Blocked from here on, a signal waits rather than ending us.

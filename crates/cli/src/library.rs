@@ -38,8 +38,8 @@ pub(crate) const STAT_VARIABLE: &str = "POUNDLOCK_STAT_DIR";
 /// The same for those who preload the library by hand.
 pub(crate) const STATS_VARIABLE: &str = "POUNDLOCK_STATS";
 
-/// Beside one of them: has the library check the use of locks rather than measure it. `1`, and what is wanted beyond
-/// that, with commas.
+/// Beside one of them: has the library check the use of locks rather than measure it. `1`, and what is wanted
+/// beyond that, with commas.
 pub(crate) const CHECK_VARIABLE: &str = "POUNDLOCK_CHECK";
 
 /// What the dynamic loader reads.

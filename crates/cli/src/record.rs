@@ -72,7 +72,8 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Before the program starts: its library is told to record, in this number of MiB at most for each process.
+    /// Before the program starts: its library is told to record, in this number of MiB at most for each
+    /// process.
     pub(crate) fn begin(
         output: Output,
         room_mib: u32,
@@ -89,7 +90,8 @@ impl Recorder {
         Ok(Recorder { output, recording, before: cpu_time() })
     }
 
-    /// The program has ended, and has left its figures here: the recording is written to the file of this name.
+    /// The program has ended, and has left its figures here: the recording is written to the file of this
+    /// name.
     pub(crate) fn finish(
         self,
         path: &Path,

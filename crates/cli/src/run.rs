@@ -49,8 +49,8 @@ impl Args {
     }
 }
 
-/// The command line of `run` by itself, if it is one without a fault. The caller waits for its program, and the
-/// options of all other commands take longer to build than the rest of what we do.
+/// The command line of `run` by itself, if it is one without a fault. The caller waits for its program, and
+/// the options of all other commands take longer to build than the rest of what we do.
 pub(crate) fn parsed() -> Option<Args> {
     let mut arguments = std::env::args_os().skip(1).peekable();
     arguments.peek().filter(|name| *name == "run")?;

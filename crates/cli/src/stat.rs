@@ -99,7 +99,8 @@ pub(crate) struct Args {
         "command", "lock", "rwlock", "semaphores", "delay", "for", "every", "compare",
     ])]
     read: Option<PathBuf>,
-    /// Watch running processes, with commas between them: their waits for all locks that sleep, by futex calls
+    /// Watch running processes, with commas between them: their waits for all locks that sleep, by futex
+    /// calls
     #[arg(
         long,
         value_name = "PID",

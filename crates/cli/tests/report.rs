@@ -40,8 +40,8 @@ const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 64, 250];
 const CRITICAL: [f64; 2] = [0.0, 20.0];
 const THINK: [f64; 2] = [0.0, 10.0];
 
-/// The number of points with different work. A real run has more, each with charts of its own: nothing else is on
-/// its page, which takes a browser longer.
+/// The number of points with different work. A real run has more, each with charts of its own: nothing else
+/// is on its page, which takes a browser longer.
 const POINTS: u64 = (CRITICAL.len() * THINK.len()) as u64;
 
 /// A run, in a directory of its own.

@@ -9,17 +9,16 @@
 //! Nothing here allocates, writes to the program's streams, or unwinds. A call may come before the library's
 //! constructor, inside `malloc`, or in a forked child.
 //!
-//! | environment | meaning |
-//! | --- | --- |
-//! | `POUNDLOCK_LOCK` | the locks to run on: a [`poundlock_names::Choice`]; the defaults if absent or, with a line on standard error, unknown |
-//! | `POUNDLOCK_RWLOCK` | the readers-writer locks: a [`RwLocks`](poundlock_names::RwLocks), or its default |
-//! | `POUNDLOCK_SEMAPHORES` | whose semaphore arrays are: see `poundlock_semarray` |
-//! | `POUNDLOCK_IPC_DIR` | where ours are |
-//! | `POUNDLOCK_NODES` | take memory for that many nodes, CPUs in turn: for tests; 1 does without sides |
-//! | `POUNDLOCK_CPUS` | pretend that there are so many CPUs: for tests |
-//! | `POUNDLOCK_STAT_DIR` | count, and leave the figures in a file there: see `poundlock-statfile` |
-//! | `POUNDLOCK_CHECK` | with that: leave no figures, but what `poundlock check` reads; a list of `1`, `semaphores`, `lone-signal`, `nesting` |
-//! | `POUNDLOCK_STATS` | the same for those who preload by hand: an absolute path, made if it is not there |
+//! | environment | meaning | | --- | --- | | `POUNDLOCK_LOCK` | the locks to run on: a
+//! [`poundlock_names::Choice`]; the defaults if absent or, with a line on standard error, unknown | |
+//! `POUNDLOCK_RWLOCK` | the readers-writer locks: a [`RwLocks`](poundlock_names::RwLocks), or its default | |
+//! `POUNDLOCK_SEMAPHORES` | whose semaphore arrays are: see `poundlock_semarray` | | `POUNDLOCK_IPC_DIR` |
+//! where ours are | | `POUNDLOCK_NODES` | take memory for that many nodes, CPUs in turn: for tests; 1 does
+//! without sides | | `POUNDLOCK_CPUS` | pretend that there are so many CPUs: for tests | |
+//! `POUNDLOCK_STAT_DIR` | count, and leave the figures in a file there: see `poundlock-statfile` | |
+//! `POUNDLOCK_CHECK` | with that: leave no figures, but what `poundlock check` reads; a list of `1`,
+//! `semaphores`, `lone-signal`, `nesting` | | `POUNDLOCK_STATS` | the same for those who preload by hand: an
+//! absolute path, made if it is not there |
 
 #[cfg(not(all(
     target_os = "linux",

@@ -27,8 +27,9 @@ pub(crate) unsafe extern "C" fn dlvsym(_: *mut c_void, _: *const c_char, _: *con
 }
 
 /// The options with which AddressSanitizer begins, before those of the environment. Where its runtime is a
-/// shared library, it refuses to run behind any other that was preloaded, which might hide its allocator; ours
-/// passes its calls on. The runtime's own function of this name does nothing, and a program's comes before ours.
+/// shared library, it refuses to run behind any other that was preloaded, which might hide its allocator;
+/// ours passes its calls on. The runtime's own function of this name does nothing, and a program's comes
+/// before ours.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn __asan_default_options() -> *const c_char {
     c"verify_asan_link_order=0".as_ptr()

@@ -53,17 +53,17 @@ impl Real {
 /// The thread that looks something up, if one does.
 static LOOKING: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether the caller is inside of a lookup of this thread's: the lookup allocates, and the program's allocator
-/// locks. There is nothing to call then. (Of two threads that look at once, the second one's lookup may begin
-/// another; that one does not allocate.)
+/// Whether the caller is inside of a lookup of this thread's: the lookup allocates, and the program's
+/// allocator locks. There is nothing to call then. (Of two threads that look at once, the second one's lookup
+/// may begin another; that one does not allocate.)
 fn looking() -> bool {
     // SAFETY: takes no arguments.
     LOOKING.load(Relaxed) == unsafe { libc::pthread_self() } as usize
 }
 
-/// What is to be called instead of `found`, the next function of that name: glibc before 2.36 answers with the
-/// oldest version that it has of one, which for condition variables and clocks is not the one that programs
-/// are linked with.
+/// What is to be called instead of `found`, the next function of that name: glibc before 2.36 answers with
+/// the oldest version that it has of one, which for condition variables and clocks is not the one that
+/// programs are linked with.
 fn newer(name: &CStr, found: *mut c_void) -> *mut c_void {
     /// The first version of glibc for this architecture.
     const OLDEST: &CStr = if cfg!(target_arch = "x86_64") { c"GLIBC_2.2.5" } else { c"GLIBC_2.17" };

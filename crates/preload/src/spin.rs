@@ -6,8 +6,9 @@
 //! this library.
 //!
 //! On x86-64 glibc's word is 1 when free, and 0 or a small negative number when held: it counts down once an
-//! attempt. On aarch64 it is 0 when free and 1 when held. Ours has [`OURS`] set and never a tail of all ones, so neither is ever taken for the other. The
-//! fast paths need no look: ours changes a word only if that bears the mark.
+//! attempt. On aarch64 it is 0 when free and 1 when held. Ours has [`OURS`] set and never a tail of all ones,
+//! so neither is ever taken for the other. The fast paths need no look: ours changes a word only if that
+//! bears the mark.
 //!
 //! # Counted ones
 //!

@@ -309,7 +309,8 @@ impl Engine {
         id
     }
 
-    /// Decides how long a pause takes, and the like; and how much that varies for calls and switches, in 256ths.
+    /// Decides how long a pause takes, and the like; and how much that varies for calls and switches, in
+    /// 256ths.
     pub(crate) fn set_jitter(&self, random: fastrand::Rng, scatter: u64) {
         let mut inner = self.inner.borrow_mut();
         inner.jitter = random;

@@ -8,8 +8,8 @@
 //! What the model has: caches with an owner, sharers and transfers that take turns ([`Traffic`]); levels of
 //! distance within a socket, and hops between sockets; what loads, stores, atomics and invalidations cost;
 //! hardware threads that share a core; Linux's scheduler with its queues, slices, wake-ups, preemption and
-//! pinning. What it lacks: memory bandwidth, false sharing by the hardware's prefetchers, frequency, speculation, and all of the kernel
-//! besides its scheduler and the futex.
+//! pinning. What it lacks: memory bandwidth, false sharing by the hardware's prefetchers, frequency,
+//! speculation, and all of the kernel besides its scheduler and the futex.
 
 mod atomic;
 mod cache;

@@ -34,8 +34,8 @@ pub struct Settings {
     pub spin: Picoseconds,
     /// Whether mutexes in which no thread has slept are released by a plain store.
     pub plain_release: bool,
-    /// By how much at most, in 256ths of it, what the kernel does takes more or less than on average: without it
-    /// threads that wake each other can stay in step as they never would.
+    /// By how much at most, in 256ths of it, what the kernel does takes more or less than on average: without
+    /// it threads that wake each other can stay in step as they never would.
     pub scatter: u64,
     /// Whether threads are held up in between.
     pub disturbance: Option<Disturbance>,

@@ -46,10 +46,10 @@
 //!
 //! # Invariants
 //!
-//! * ONE-WRITER. Records, their directories, chunks, cells and blocks are written only by the thread that holds the
-//!   record (state [`HELD`]); no read-modify-write is needed. Handing a record on synchronises through the
-//!   free list. Counters in a record are sums over all threads that ever held it and only grow (but for
-//!   RECYCLE). A reader may set maxima to 0, so that they are those from then on.
+//! * ONE-WRITER. Records, their directories, chunks, cells and blocks are written only by the thread that
+//!   holds the record (state [`HELD`]); no read-modify-write is needed. Handing a record on synchronises
+//!   through the free list. Counters in a record are sums over all threads that ever held it and only grow
+//!   (but for RECYCLE). A reader may set maxima to 0, so that they are those from then on.
 //! * NULL-CHUNK. A directory entry of 0 means "no chunk yet" and points at page 0, whose words at the place
 //!   of the tag are zero for ever; no tag is zero. So the fast path needs no test for 0, and never writes to
 //!   page 0.
@@ -82,22 +82,22 @@
 //!
 //! # Invariants under check
 //!
-//! * ONE-LIFE. A word names one lock, from its creation to its destruction, and no other ever: a slot goes from
-//!   LIVE to DEAD once a generation, and is used up after its last generation. So an edge that has a lock's
-//!   word is about that lock.
+//! * ONE-LIFE. A word names one lock, from its creation to its destruction, and no other ever: a slot goes
+//!   from LIVE to DEAD once a generation, and is used up after its last generation. So an edge that has a
+//!   lock's word is about that lock.
 //! * HELD-LIST. A thread's list of held locks is written by that thread alone, but for `watch`, which the
 //!   command writes. An entry is there from after the acquisition to before the release. It counts only as
 //!   long as the lock's `holder` is that thread: who unlocks what another one holds clears `holder`, and the
 //!   other one drops the entry when it next looks. A reader's entry counts as long as it is there.
-//! * HOLDER. `holder` is written by who has the lock, after its acquisition and before its release, so readers
-//!   and the writer never write at the same time, if the program does what it should. If it does not, the word
-//!   may be wrong, and a finding has said why.
-//! * EDGES. An [`EdgeSlot`] or [`PairSlot`] is claimed by a compare-and-swap of its key, from 0 or from that of
-//!   a lock that is dead. The thread that claims it, or one of its places for threads, logs what it has seen;
-//!   everyone else finds it there. So an edge is logged once for each of the first threads that take it; if two
-//!   threads claim two slots for one edge, one of which another lock's death has freed meanwhile, it is logged
-//!   twice, which is no harm. A key is a hash of 64 bits: that two of a million edges have one, so that
-//!   the later is taken for seen, has a probability of 10^-7.
+//! * HOLDER. `holder` is written by who has the lock, after its acquisition and before its release, so
+//!   readers and the writer never write at the same time, if the program does what it should. If it does not,
+//!   the word may be wrong, and a finding has said why.
+//! * EDGES. An [`EdgeSlot`] or [`PairSlot`] is claimed by a compare-and-swap of its key, from 0 or from that
+//!   of a lock that is dead. The thread that claims it, or one of its places for threads, logs what it has
+//!   seen; everyone else finds it there. So an edge is logged once for each of the first threads that take
+//!   it; if two threads claim two slots for one edge, one of which another lock's death has freed meanwhile,
+//!   it is logged twice, which is no harm. A key is a hash of 64 bits: that two of a million edges have one,
+//!   so that the later is taken for seen, has a probability of 10^-7.
 //! * LOG. Event `n` lies in slot `n % log_capacity`, and is whole once `ready` says `n`. Numbers below
 //!   `next_event` are given out; a slot is given out again only once the command has `consumed` what it had.
 //!   Without a command that consumes, the log ends when it is full: what comes then is counted in `lost`.
@@ -147,8 +147,8 @@ pub const CHUNK_ENTRIES: u32 = 128;
 pub const CHUNK_PAGES: u64 = 2;
 /// Directory entries inside a record's own page; a larger directory is a run of pages.
 pub const SMALL_DIRECTORY: usize = 912;
-/// Heads of a record's first [`Chains`] of cells, and of its first ones of sites: half a page each, as a power of
-/// two.
+/// Heads of a record's first [`Chains`] of cells, and of its first ones of sites: half a page each, as a
+/// power of two.
 pub const FIRST_HEADS_BITS: u32 = 9;
 /// How many return addresses of a stack are kept.
 pub const MAX_FRAMES: usize = 30;
@@ -470,9 +470,9 @@ pub const TRACE_WAKES: u32 = 8;
 pub const TRACE_YIELDS: u32 = 10;
 /// Until now it has written the event before down, which took longer than usual.
 pub const TRACE_WROTE: u32 = 11;
-/// Since the last such event, or the first of the chunk, it has had so much CPU time: `more`, in nanoseconds. In
-/// the bits above: how often it gave its CPU up by itself, at most 2^24 - 1. It was there for long without an
-/// event.
+/// Since the last such event, or the first of the chunk, it has had so much CPU time: `more`, in nanoseconds.
+/// In the bits above: how often it gave its CPU up by itself, at most 2^24 - 1. It was there for long without
+/// an event.
 pub const TRACE_CPU: u32 = 9;
 
 /// Bytes that change behind a shared reference.
@@ -1049,8 +1049,8 @@ pub struct EdgeSlot {
     pub threads: [AtomicU32; 4],
 }
 
-/// An order of two classes, with classes of guards, of which there is evidence in the log; or a place at which
-/// misuse was found.
+/// An order of two classes, with classes of guards, of which there is evidence in the log; or a place at
+/// which misuse was found.
 #[repr(C, align(32))]
 #[derive(Debug, Default)]
 pub struct PairSlot {
@@ -1062,7 +1062,8 @@ pub struct PairSlot {
     pub to: AtomicU32,
     /// How many edges are evidence of it.
     pub count: AtomicU32,
-    /// Once this number of locks has died ([`Header::deaths`]), there is room for evidence about those that live.
+    /// Once this number of locks has died ([`Header::deaths`]), there is room for evidence about those that
+    /// live.
     pub renewed_at: AtomicU32,
     /// As in an [`EdgeSlot`].
     pub threads: [AtomicU32; 2],
@@ -1097,12 +1098,13 @@ pub const LOG_DIED: u32 = 2;
 pub const LOG_MISUSE: u32 = 3;
 /// [`LogHead::kind`] of a [`LogLock`]: a thread that held nothing wrote under it.
 pub const LOG_WROTE: u32 = 4;
-/// [`LogHead::kind`] of a [`LogEdge`]: a condition variable, `from`, was signalled by a thread that held the guards.
+/// [`LogHead::kind`] of a [`LogEdge`]: a condition variable, `from`, was signalled by a thread that held the
+/// guards.
 pub const LOG_SIGNALLED: u32 = 6;
 /// [`LogHead::kind`] of a [`LogLock`]: the program has told its place.
 pub const LOG_PLACED: u32 = 5;
-/// [`LogHead::kind`] of an event that has nothing but the thread's name: of one of which the log is to speak and that
-/// logs nothing itself; or another name that a thread had at its end.
+/// [`LogHead::kind`] of an event that has nothing but the thread's name: of one of which the log is to speak
+/// and that logs nothing itself; or another name that a thread had at its end.
 pub const LOG_NAMED: u32 = 7;
 
 /// An event, whatever it is.

@@ -1,13 +1,14 @@
-//! Two small programs in the kernel that tell of futex calls: in place of its own records, which take three to
-//! four times as long, as [`docs/OBSERVING.md`] has it.
+//! Two small programs in the kernel that tell of futex calls: in place of its own records, which take three
+//! to four times as long, as [`docs/OBSERVING.md`] has it.
 //!
-//! They run at each entry and exit of a system call, and leave all but futex calls of the watched processes alone.
-//! At an entry the stack is compared with what is known of the place: of a program counter and a stack pointer,
-//! which return addresses lay where. If they are all there, the record is the number that we have given that
-//! stack. Else it has a copy of the stack, which we unwind, and we say where its return addresses are.
+//! They run at each entry and exit of a system call, and leave all but futex calls of the watched processes
+//! alone. At an entry the stack is compared with what is known of the place: of a program counter and a stack
+//! pointer, which return addresses lay where. If they are all there, the record is the number that we have
+//! given that stack. Else it has a copy of the stack, which we unwind, and we say where its return addresses
+//! are.
 //!
-//! `bpf(2)` takes instructions; they are written here by [`Code`]. Who may not load them, and where the kernel
-//! does not take them (before Linux 5.8, in a namespace of process ids), does without.
+//! `bpf(2)` takes instructions; they are written here by [`Code`]. Who may not load them, and where the
+//! kernel does not take them (before Linux 5.8, in a namespace of process ids), does without.
 //!
 //! [`docs/OBSERVING.md`]: ../../../../docs/OBSERVING.md
 
@@ -31,8 +32,8 @@ const PAGE: usize = 4096;
 const CHAIN: usize = 64 * 8;
 const RING: usize = 32 << 20;
 
-/// A call that begins: when, who, 0, its number, its arguments, program counter, stack pointer, frame pointer, and
-/// what stack it is.
+/// A call that begins: when, who, 0, its number, its arguments, program counter, stack pointer, frame
+/// pointer, and what stack it is.
 const ENTRY: usize = 14 * 8;
 /// If that is not known, what follows: how long the chain is and the stack, and both.
 const CHAIN_AT: usize = ENTRY + 16;
@@ -158,8 +159,8 @@ impl Calls {
         now[0] - std::mem::replace(&mut self.lost_before, now[0])
     }
 
-    /// Of calls by this process from here, with these return addresses so far above the stack pointer, the stack
-    /// is `number`, from now on. Without addresses: is not known.
+    /// Of calls by this process from here, with these return addresses so far above the stack pointer, the
+    /// stack is `number`, from now on. Without addresses: is not known.
     pub(super) fn learn(&self, pid: u32, (pc, sp): (u64, u64), number: u64, places: &[(u32, u64)]) {
         let key: Key = [pc, sp, pid.into()];
         let Some(first) = places.first().filter(|_| can_learn(places)) else {
@@ -178,7 +179,7 @@ impl Calls {
     }
 }
 
-/// Whether the programs can compare so many return addresses, so far away.
+/// Whether the programs can compare all of these return addresses, as far away as they are.
 pub(super) fn can_learn(places: &[(u32, u64)]) -> bool {
     let near = |&(distance, _): &(u32, u64)| distance as usize <= COMPARED - 8 && distance % 8 == 0;
     (1..=PLACES).contains(&places.len()) && places.iter().all(near)
@@ -186,8 +187,8 @@ pub(super) fn can_learn(places: &[(u32, u64)]) -> bool {
 
 /// The buffer that all CPUs write to. What it holds lies in one piece: the kernel maps it twice in a row.
 struct Ring {
-    /// A page in which we say how far we have read, one in which the kernel says how far it has written, and the
-    /// records.
+    /// A page in which we say how far we have read, one in which the kernel says how far it has written, and
+    /// the records.
     base: *mut u8,
     read: u64,
     batch_end: u64,
@@ -321,8 +322,8 @@ struct Maps<'m> {
     ring: &'m OwnedFd,
 }
 
-/// Instructions, of eight bytes: the operation, two registers of four bits, an offset, and a number. 0 to 5 are
-/// for a call's result and arguments and do not outlast it; 10 is the end of 512 bytes of stack.
+/// Instructions, of eight bytes: the operation, two registers of four bits, an offset, and a number. 0 to 5
+/// are for a call's result and arguments and do not outlast it; 10 is the end of 512 bytes of stack.
 #[derive(Default)]
 struct Code(Vec<u64>);
 
@@ -455,8 +456,8 @@ impl Code {
         self.put(0x95, 0, 0, 0, 0);
     }
 
-    /// Of calls by watched processes: register 6 is where the tracepoint's two words are, and 7 who it is. The jump
-    /// is that of all others.
+    /// Of calls by watched processes: register 6 is where the tracepoint's two words are, and 7 who it is.
+    /// The jump is that of all others.
     fn of_the_watched(&mut self, maps: &Maps, place: i16) -> Jump {
         self.call(Helper::Who);
         self.copy(7, 0);
@@ -467,6 +468,24 @@ impl Code {
         self.place(2, place);
         self.call(Helper::LookUp);
         self.jump_if(0, 0)
+    }
+
+    /// What a record in the frame begins with: when, who, what kind, and the number of the call.
+    fn begins_record(&mut self, record: i16, kind: i32) {
+        self.call(Helper::Time);
+        self.store(FRAME, record, 0);
+        self.store(FRAME, record + 8, 7);
+        self.store_number(FRAME, record + 16, kind);
+        self.store_number(FRAME, record + 24, FUTEX);
+    }
+
+    /// The record goes to the ring. Register 0 is not 0 if there was no room.
+    fn puts_out(&mut self, maps: &Maps, record: i16, length: usize) {
+        self.map(1, maps.ring);
+        self.place(2, record);
+        self.set(3, length as i32);
+        self.set(4, QUIETLY);
+        self.call(Helper::Output);
     }
 
     /// If a record did not find room (the jump), that is counted.
@@ -520,11 +539,7 @@ fn entry(maps: &Maps, chains: bool) -> Code {
     code.and(1, 0xffff);
     let of_32_bits = code.jump_unless(1, saved::CODE_64);
 
-    code.call(Helper::Time);
-    code.store(FRAME, field(0), 0);
-    code.store(FRAME, field(1), 7);
-    code.store_number(FRAME, field(2), 0);
-    code.store_number(FRAME, field(3), FUTEX);
+    code.begins_record(RECORD, 0);
     for (n, argument) in saved::ARGUMENTS.into_iter().enumerate() {
         code.load(1, FRAME, kept(argument));
         code.store(FRAME, field(4 + n as i16), 1);
@@ -570,11 +585,7 @@ fn entry(maps: &Maps, chains: bool) -> Code {
     }
     code.load(1, 0, 0);
     code.store(FRAME, field(13), 1);
-    code.map(1, maps.ring);
-    code.place(2, RECORD);
-    code.set(3, ENTRY as i32);
-    code.set(4, QUIETLY);
-    code.call(Helper::Output);
+    code.puts_out(maps, RECORD, ENTRY);
     let mut lost = vec![code.jump_unless(0, 0)];
     code.end();
 
@@ -655,18 +666,10 @@ fn exit(maps: &Maps) -> Code {
     code.load(1, FRAME, SAVED + saved::SEGMENT - saved::NUMBER);
     code.and(1, 0xffff);
     let of_32_bits = code.jump_unless(1, saved::CODE_64);
-    code.call(Helper::Time);
-    code.store(FRAME, field(0), 0);
-    code.store(FRAME, field(1), 7);
-    code.store_number(FRAME, field(2), 1);
-    code.store_number(FRAME, field(3), FUTEX);
+    code.begins_record(RECORD, 1);
     code.load(1, 6, 8);
     code.store(FRAME, field(4), 1);
-    code.map(1, maps.ring);
-    code.place(2, RECORD);
-    code.set(3, EXIT as i32);
-    code.set(4, QUIETLY);
-    code.call(Helper::Output);
+    code.puts_out(maps, RECORD, EXIT);
     let done = code.jump_if(0, 0);
     code.counts_lost(maps, [], HALF);
     code.here([other_process, other_call, of_32_bits, done]);

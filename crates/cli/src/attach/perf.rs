@@ -142,8 +142,8 @@ const SET_OUTPUT: libc::c_ulong = 0x2405;
 const GET_ID: libc::c_ulong = 0x8008_2407;
 const CLOEXEC: libc::c_ulong = 8;
 
-/// The system calls that are watched. The first one is there in every kernel. The others need not be, and only
-/// Wine makes them: elsewhere they would cost each context switch something for nothing.
+/// The system calls that are watched. The first one is there in every kernel. The others need not be, and
+/// only Wine makes them: elsewhere they would cost each context switch something for nothing.
 const CALLS: [&str; 5] = ["futex", "futex_waitv", "futex_wait", "futex_wake", "futex_requeue"];
 
 /// The numbers of the tracepoints.
@@ -270,8 +270,8 @@ impl Perf {
         }
     }
 
-    /// Has programs in the kernel tell of the calls of these processes, if it lets us; else all stays as it is. To be
-    /// called before other events are opened.
+    /// Has programs in the kernel tell of the calls of these processes, if it lets us; else all stays as it
+    /// is. To be called before other events are opened.
     pub(super) fn by_programs(&mut self, pids: &[u32]) {
         // Other calls are rare, and the programs know one.
         if self.tracepoints.0.len() > 2 {
@@ -424,8 +424,8 @@ impl Perf {
         }
     }
 
-    /// Calls `each` with every record that has come and is no younger than `until`, in the order of their times:
-    /// what a record means depends on those before it, on whatever CPU they came.
+    /// Calls `each` with every record that has come and is no younger than `until`, in the order of their
+    /// times: what a record means depends on those before it, on whatever CPU they came.
     pub(super) fn drain(&mut self, until: u64, mut each: impl FnMut(Record)) {
         let mut rings: Vec<&mut Ring> = self.rings.iter_mut().flatten().collect();
         rings.iter_mut().for_each(|ring| ring.look());

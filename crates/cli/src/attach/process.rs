@@ -170,8 +170,8 @@ impl Process {
         (number >> 32 == u64::from(self.number)).then_some(number as StackId)
     }
 
-    /// The number among those of all processes, and where the return addresses are, of the stack that was known again
-    /// last: if they tell all that there is to know of a call with that stack.
+    /// The number among those of all processes, and where the return addresses are, of the stack that was
+    /// known again last: if they tell all that there is to know of a call with that stack.
     pub(super) fn lesson(&self, stack: StackId) -> Option<(u64, Vec<(u32, u64)>)> {
         let places = self.stacks.places();
         let told = (stack as usize) < self.told.len() && self.stacks.get(stack).object == Object::Word;

@@ -67,7 +67,8 @@ pub(super) struct Stacks {
     nodes: Vec<Node>,
     roots: FxHashMap<u64, usize>,
     tail: Vec<u64>,
-    /// Where the return addresses were by which the last stack was known again: how far above the stack pointer.
+    /// Where the return addresses were by which the last stack was known again: how far above the stack
+    /// pointer.
     places: Vec<(u32, u64)>,
 }
 

@@ -1,9 +1,10 @@
-//! Condition variables that count: a thread at a place goes on once for each signal, as the consumers of a queue
-//! do, whether it had to wait or not.
+//! Condition variables that count: a thread at a place goes on once for each signal, as the consumers of a
+//! queue do, whether it had to wait or not.
 //!
-//! That is not written in the program's calls, so it is concluded: there are as many signals as threads pass the
-//! places at which threads were seen to wait. Such a condition variable limits whoever passes, also where threads
-//! are faster than they were, or more. Others let a thread go on as often as they were seen to end a wait.
+//! That is not written in the program's calls, so it is concluded: there are as many signals as threads pass
+//! the places at which threads were seen to wait. Such a condition variable limits whoever passes, also where
+//! threads are faster than they were, or more. Others let a thread go on as often as they were seen to end a
+//! wait.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,8 +22,8 @@ const LEEWAY: f64 = 0.1;
 enum Deed {
     /// It acquires a mutex, and not because a wait is over.
     Begins { mutex: u32, place: u64 },
-    /// It has waited for a condition variable and has the mutex again, or so far: acquired at that place, if that
-    /// was seen.
+    /// It has waited for a condition variable and has the mutex again, or so far: acquired at that place, if
+    /// that was seen.
     Waited { condition: u32, mutex: u32, place: Option<u64>, timed_out: bool },
     /// It wakes one that waits, or all.
     Wakes { condition: u32, all: bool },

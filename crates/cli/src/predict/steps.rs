@@ -5,9 +5,9 @@
 //!   less CPU time than passed, it was blocked if it gave up its CPU by itself, and else others had its CPU:
 //!   only the first is a part of its life.
 //! * A wait for a lock is what the replay is to find out, so it is left out.
-//! * A wait for a condition variable or a semaphore ends when a thread wakes one that waits for it, as often as
-//!   was seen, or, if it counts (see [`Counted`]), once for each signal; at a barrier, when all have come. If
-//!   it is not known who ended a wait, and for all else, it takes the time that it took.
+//! * A wait for a condition variable or a semaphore ends when a thread wakes one that waits for it, as often
+//!   as was seen, or, if it counts (see [`Counted`]), once for each signal; at a barrier, when all have come.
+//!   If it is not known who ended a wait, and for all else, it takes the time that it took.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -29,8 +29,8 @@ pub(super) struct Takes {
     pub(super) call_ns: u64,
     /// One that wakes a thread.
     pub(super) wake_ns: u64,
-    /// Who has waited longer for a lock has slept, and the release before was such a call. None if waiters spin, and
-    /// nothing is known.
+    /// Who has waited longer for a lock has slept, and the release before was such a call. None if waiters
+    /// spin, and nothing is known.
     pub(super) slept_ns: Option<u64>,
 }
 
@@ -234,7 +234,8 @@ struct Wakers<'a> {
     wakes: HashMap<(usize, usize), usize>,
     /// Waits whose end is known to be one of those, by the event that began them.
     awaited: HashSet<(usize, usize)>,
-    /// After which events the thread called the kernel to wake another, by thread and event, and how long that took.
+    /// After which events the thread called the kernel to wake another, by thread and event, and how long
+    /// that took.
     calls: HashMap<(usize, usize), u64>,
     /// The number of each barrier at which a thread met another, by lock.
     meetings: HashMap<u32, u32>,
@@ -323,9 +324,9 @@ impl<'a> Wakers<'a> {
         wakers
     }
 
-    /// A thread that has waited for longer than a call takes does not know whether others sleep: it releases the lock
-    /// by a call. And for each wait in which a thread slept, the last release before woke it. (Threads that take the
-    /// lock while the one that was woken comes release it without a call.)
+    /// A thread that has waited for longer than a call takes does not know whether others sleep: it releases
+    /// the lock by a call. And for each wait in which a thread slept, the last release before woke it.
+    /// (Threads that take the lock while the one that was woken comes release it without a call.)
     fn releases_call(&mut self, stretch: &Stretch, numbers: &[Option<u32>], takes: Takes, slept_ns: u64) {
         let mut waits: Vec<(u64, u32, usize)> = Vec::new();
         let mut releases: HashMap<u32, Vec<(u64, usize, usize)>> = HashMap::new();
@@ -406,8 +407,8 @@ enum Doing {
         since: u64,
         how: Blocked,
     },
-    /// Waits, because it needs something for which it has released this lock; and since when it waits to have it
-    /// again.
+    /// Waits, because it needs something for which it has released this lock; and since when it waits to have
+    /// it again.
     Needs {
         lock: Option<u32>,
         since: Option<u64>,

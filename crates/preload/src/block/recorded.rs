@@ -1,5 +1,5 @@
-//! What lets another thread go on and is no lock: a recording has it, and of semaphores that are looked at as locks it
-//! is the release.
+//! What lets another thread go on and is no lock: a recording has it, and of semaphores that are looked at as
+//! locks it is the release.
 
 use super::*;
 

@@ -1,6 +1,6 @@
-//! POSIX semaphores as locks, in a process under check that was told so: those of one process that begin with 1, as
-//! long as whoever posts one has waited for it. What waits for them is in [`super`]; here is the rest of their
-//! calls. In every other process each is one jump.
+//! POSIX semaphores as locks, in a process under check that was told so: those of one process that begin with
+//! 1, as long as whoever posts one has waited for it. What waits for them is in [`super`]; here is the rest
+//! of their calls. In every other process each is one jump.
 
 use super::*;
 use crate::check;

@@ -1,7 +1,7 @@
 //! glibc's readers-writer lock of the default kind, which prefers readers (glibc 2.41,
-//! `nptl/pthread_rwlock_common.c`): one word says how many readers there are or wait, whether a writer has the
-//! right to write next, and whose phase it is, readers' or the writer's. Two more are futexes: one on which
-//! whoever waits for the other phase sleeps, and one for further writers. Nobody spins.
+//! `nptl/pthread_rwlock_common.c`): one word says how many readers there are or wait, whether a writer has
+//! the right to write next, and whose phase it is, readers' or the writer's. Two more are futexes: one on
+//! which whoever waits for the other phase sleeps, and one for further writers. Nobody spins.
 //!
 //! Who ends a phase hands it over: the last reader to the writer that has the right, a writer to all readers
 //! that have come. A writer without readers leaves the phase as it is, and whoever comes first has it.

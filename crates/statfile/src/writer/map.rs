@@ -30,8 +30,8 @@ pub struct Options {
     pub check: Option<CheckRoom>,
     /// Under check: find signals by threads that have never had the mutex of the waits, too.
     pub lone_signals: bool,
-    /// Write down all that threads do with locks, in stretches, in this number of chunks of [`layout::TRACED`] events; 0:
-    /// do not.
+    /// Write down all that threads do with locks, in stretches, in this number of chunks of
+    /// [`layout::TRACED`] events; 0: do not.
     pub trace: u32,
 }
 

@@ -425,8 +425,8 @@ impl<H: Host> Recorder<H> {
         made.is_ok()
     }
 
-    /// To be called before a fork, by the thread that forks. To be followed by [`Recorder::forked`] or, in the
-    /// child, [`Recorder::fork_child`].
+    /// To be called before a fork, by the thread that forks. To be followed by [`Recorder::forked`] or, in
+    /// the child, [`Recorder::fork_child`].
     pub fn will_fork(&'static self) {
         if self.checks() && self.is_on() {
             let record = self.attached();

@@ -1,11 +1,11 @@
 //! Stacks: unwound once per place, recognised from then on.
 //!
 //! A thread that is at a place again finds its [`Site`] by the return address and the stack pointer. That the
-//! callers further out are the same as well is then read off the stack: each site remembers where the unwinder
-//! found the outer return addresses, and they must all be there still. Reading is safe, frame by frame from
-//! the inside: up to the first difference the stack *is* the one that was unwound, so the next return address
-//! lies where it lay then. Sites lie in chains, the last one used first, so that a place that is reached in several
-//! ways is unwound once for each.
+//! callers further out are the same as well is then read off the stack: each site remembers where the
+//! unwinder found the outer return addresses, and they must all be there still. Reading is safe, frame by
+//! frame from the inside: up to the first difference the stack *is* the one that was unwound, so the next
+//! return address lies where it lay then. Sites lie in chains, the last one used first, so that a place that
+//! is reached in several ways is unwound once for each.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -24,8 +24,8 @@ const MAX_CELLS: u32 = 1 << 20;
 const KEPT: u32 = 1 << 12;
 /// How many sites one record remembers,
 const MAX_SITES: u32 = 1 << 14;
-/// and how many of one place, or of those that share its chain. To walk a stack by rules takes less than to compare
-/// it with many.
+/// and how many of one place, or of those that share its chain. To walk a stack by rules takes less than to
+/// compare it with many.
 const LONG_CHAIN: usize = if cfg!(target_arch = "x86_64") { 2 } else { 32 };
 const HALF_PAGE: u64 = PAGE / 2;
 
@@ -340,8 +340,8 @@ fn site_place(pc: u64, sp: u64, bits: u32) -> usize {
     (hash >> (64 - bits)) as usize
 }
 
-/// A site for a place that is not among those of the record: a new one, while there may be more; else the one of
-/// its chain, or of the next one that has any, that was not used for longest. It is in no chain.
+/// A site for a place that is not among those of the record: a new one, while there may be more; else the one
+/// of its chain, or of the next one that has any, that was not used for longest. It is in no chain.
 fn site_for(map: Map, record: &Record, site: CallSite) -> Option<(u32, &'static Site)> {
     let heads = heads::<Site>(map, record)?;
     let first = site_place(site.pc as u64, site.sp as u64, heads.len().ilog2());

@@ -1,15 +1,16 @@
 //! Walks the calling thread's stack, by rules that are kept.
 //!
-//! How to go from a frame to the one outside of it follows from the return address alone: the unwind tables of its
-//! file (`.eh_frame`) say where the frame ends, counted from the stack pointer or the frame pointer, and where it
-//! keeps its caller's frame pointer. libgcc searches and reads these tables anew for each frame of each stack. Here
-//! the answer is kept by the return address, so that a frame that was met before costs a few loads.
+//! How to go from a frame to the one outside of it follows from the return address alone: the unwind tables
+//! of its file (`.eh_frame`) say where the frame ends, counted from the stack pointer or the frame pointer,
+//! and where it keeps its caller's frame pointer. libgcc searches and reads these tables anew for each frame
+//! of each stack. Here the answer is kept by the return address, so that a frame that was met before costs a
+//! few loads.
 //!
-//! Most frames are of this plain form. A walk that comes to another one (signal handlers, stacks that a function
-//! has aligned) gives up, and libgcc does it. So it is on other processors than x86-64.
+//! Most frames are of this plain form. A walk that comes to another one (signal handlers, stacks that a
+//! function has aligned) gives up, and libgcc does it. So it is on other processors than x86-64.
 //!
-//! An address whose file was unloaded may become one of another file. So a rule counts only where the instruction
-//! before the return address, the call, is what it was when the rule was made.
+//! An address whose file was unloaded may become one of another file. So a rule counts only where the
+//! instruction before the return address, the call, is what it was when the rule was made.
 
 // There libgcc does it all.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
@@ -41,10 +42,11 @@ enum Rule {
     /// Not by such a rule.
     Other,
     Frame {
-        /// It ends so many words above the frame pointer; else above the stack pointer.
+        /// It ends this number of words above the frame pointer; else above the stack pointer.
         by_frame_pointer: bool,
         words: u32,
-        /// The caller's frame pointer lies so many words below that end. 0: nowhere, it is still in its register.
+        /// The caller's frame pointer lies this number of words below that end. 0: nowhere, it is still in
+        /// its register.
         saved: u32,
     },
 }
@@ -75,8 +77,9 @@ impl Rule {
     }
 }
 
-/// Calls `each` with the return address into each frame of this thread outside of the caller, and the stack pointer
-/// there, innermost first, until it says that it is enough. Whether it came to that, or to the outermost frame.
+/// Calls `each` with the return address into each frame of this thread outside of the caller, and the stack
+/// pointer there, innermost first, until it says that it is enough. Whether it came to that, or to the
+/// outermost frame.
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
 pub(super) fn walk(mut each: impl FnMut(u64, usize) -> bool) -> bool {
@@ -102,8 +105,8 @@ pub(super) fn walk(mut each: impl FnMut(u64, usize) -> bool) -> bool {
         if end <= sp || !end.is_multiple_of(8) {
             return false;
         }
-        // SAFETY: within a frame of this thread, if the tables are right, as libgcc takes them to be. Volatile, as
-        // it belongs to functions that the compiler knows nothing of.
+        // SAFETY: within a frame of this thread, if the tables are right, as libgcc takes them to be.
+        // Volatile, as it belongs to functions that the compiler knows nothing of.
         unsafe {
             pc = ((end - 8) as *const u64).read_volatile();
             if saved != 0 {
@@ -226,7 +229,7 @@ mod table {
             self.take(1).map(|taken| taken[0])
         }
 
-        /// A number of so many bytes.
+        /// A number of this many bytes.
         fn number(&mut self, len: usize) -> Option<u64> {
             Some(self.take(len)?.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
         }
@@ -390,7 +393,7 @@ mod table {
     unsafe fn entry<'a>(at: *const u8) -> Option<Bytes<'a>> {
         // SAFETY: an entry begins with its length.
         let len = unsafe { at.cast::<u32>().read_unaligned() };
-        // SAFETY: so many bytes follow.
+        // SAFETY: as many bytes follow.
         (len < 0xffff_fff0).then(|| Bytes(unsafe { core::slice::from_raw_parts(at.add(4), len as usize) }))
     }
 
