@@ -9,8 +9,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
@@ -156,35 +156,57 @@ impl Tracepoints {
     /// If the kernel has none, or does not show them to us.
     pub(super) fn find(all: bool) -> Result<Tracepoints, Failure> {
         let others = if all { &CALLS[1..] } else { &[] };
-        const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-        let events = |place: &str| PathBuf::from(place).join("events/syscalls");
         let mut error = io::Error::from(io::ErrorKind::NotFound);
-        for place in PLACES {
-            let id = |name: String| -> io::Result<u64> {
-                let text = std::fs::read_to_string(events(place).join(name).join("id"))?;
-                text.trim().parse().map_err(io::Error::other)
-            };
-            match (id("sys_enter_futex".into()), id("sys_exit_futex".into())) {
-                (Ok(enter), Ok(exit)) => {
-                    let mut found = vec![(What::Enter, enter), (What::Exit, exit)];
-                    for call in others {
-                        if let (Ok(enter), Ok(exit)) =
-                            (id(format!("sys_enter_{call}")), id(format!("sys_exit_{call}")))
-                        {
-                            found.extend([(What::Enter, enter), (What::Exit, exit)]);
-                        }
-                    }
-                    return Ok(Tracepoints(found));
-                }
-                (Err(other), _) | (_, Err(other)) => {
-                    if error.kind() != io::ErrorKind::PermissionDenied {
-                        error = other;
-                    }
-                }
+        for place in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
+            match Tracepoints::below(place, others) {
+                Ok(found) => return Ok(found),
+                Err(_) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                Err(other) => error = other,
             }
+        }
+        // Not every machine mounts it. Whoever may do that needs no place for it.
+        if error.kind() == io::ErrorKind::NotFound
+            && let Ok(mounted) = nowhere()
+            && let Ok(found) = Tracepoints::below(&format!("/proc/self/fd/{}", mounted.as_raw_fd()), others)
+        {
+            return Ok(found);
         }
         Err(Failure::new(status::OURS, no_tracepoints(&error)))
     }
+
+    /// Those of this tracefs.
+    fn below(place: &str, others: &[&str]) -> io::Result<Tracepoints> {
+        let id = |name: String| -> io::Result<u64> {
+            let file = Path::new(place).join("events/syscalls").join(name).join("id");
+            std::fs::read_to_string(file)?.trim().parse().map_err(io::Error::other)
+        };
+        let both = |call: &str| {
+            let (enter, exit) = (id(format!("sys_enter_{call}"))?, id(format!("sys_exit_{call}"))?);
+            Ok([(What::Enter, enter), (What::Exit, exit)])
+        };
+        let futex: io::Result<_> = both(CALLS[0]);
+        let mut found = futex?.to_vec();
+        found.extend(others.iter().filter_map(|call| both(call).ok()).flatten());
+        Ok(Tracepoints(found))
+    }
+}
+
+/// A tracefs that is mounted nowhere, and ends with its descriptor (Linux 5.2).
+fn nowhere() -> io::Result<OwnedFd> {
+    const CREATE: libc::c_ulong = 6;
+    let checked =
+        |result: libc::c_long| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
+    let own = |result: libc::c_long| {
+        // SAFETY: the kernel has just opened it for us.
+        checked(result).map(|fd| unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+    };
+    // SAFETY: the name ends with a zero byte; 1 is FSOPEN_CLOEXEC.
+    let system = own(unsafe { libc::syscall(libc::SYS_fsopen, c"tracefs".as_ptr(), 1_u32) })?;
+    let nothing = std::ptr::null::<libc::c_char>();
+    // SAFETY: this command takes neither a key nor a value.
+    checked(unsafe { libc::syscall(libc::SYS_fsconfig, system.as_raw_fd(), CREATE, nothing, nothing, 0) })?;
+    // SAFETY: takes numbers alone; 1 is FSMOUNT_CLOEXEC.
+    own(unsafe { libc::syscall(libc::SYS_fsmount, system.as_raw_fd(), 1_u32, 0_u32) })
 }
 
 /// Why the tracepoints are not there, and what to do.
