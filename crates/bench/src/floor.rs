@@ -153,6 +153,7 @@ pub(crate) fn table(floors: &Floors) -> Table {
         row("a futex call that wakes a thread of another CPU".to_owned(), wake.call, 0);
         row("from that call until the thread runs".to_owned(), wake.runs, 0);
     }
+    row("the same by a thread of its CPU".to_owned(), floors.futex_sleep_wake_ns.preempts, 0);
     row("the driver, for each lock and unlock".to_owned(), floors.driver_ns, 2);
     row("the timing, in each wait".to_owned(), floors.timing_ns, 0);
     table

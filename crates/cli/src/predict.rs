@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use poundlock_core::qspin::Form;
 use poundlock_names::{Named, RwLocks};
 use poundlock_sim::workload::replay::{Kind, Replay, Replayed, Step};
-use poundlock_sim::{Machine, NANOSECOND, Scheduler, Settings, Simulation, experiment};
+use poundlock_sim::{MICROSECOND, Machine, Picoseconds, Settings, Simulation, experiment};
 use poundlock_statfile::LockKind;
 use serde::Serialize;
 
@@ -113,6 +113,10 @@ impl Range {
             [] => Range { median: f64::NAN, least: f64::NAN, most: f64::NAN },
             _ => Range { median: values[values.len() / 2], least: values[0], most: values[values.len() - 1] },
         }
+    }
+
+    fn times(self, factor: f64) -> Range {
+        Range { median: self.median * factor, least: self.least * factor, most: self.most * factor }
     }
 
     fn text(self) -> String {
@@ -235,7 +239,18 @@ struct Ready<'a> {
     seed: u64,
 }
 
-/// One replay: acquisitions a second, and the rest.
+/// A stretch is replayed for so many of its lengths,
+const LENGTHS: u64 = 3;
+/// after one that does not count, and not less than this: threads need a while to come into each other's way.
+const WARM_UP: Picoseconds = 50_000 * MICROSECOND;
+
+/// What was counted in the replay of a stretch of this length.
+fn a_second(count: u64, length: Picoseconds) -> f64 {
+    count as f64 * 1e12 / (LENGTHS * length) as f64
+}
+
+/// One replay: the work done, which is acquisitions a second without those after waits for a condition
+/// variable, and the rest.
 type Run = (f64, Replayed);
 
 impl Ready<'_> {
@@ -256,16 +271,22 @@ impl Ready<'_> {
         let before = &self.lives[at / self.times].before;
         let once = |threads: &[Vec<Step>], more: u32| {
             let before: Vec<u32> = before.iter().map(|before| before + more).collect();
-            let replay =
-                Replay { threads, locks: &world.locks, before: &before, warm_up: length, time: 3 * length };
+            let replay = Replay {
+                threads,
+                begins: &world.lives.begins,
+                locks: &world.locks,
+                before: &before,
+                warm_up: length.max(WARM_UP),
+                time: LENGTHS * length,
+            };
             replay.run_in(Simulation::new(machine, SETTINGS, self.seed + at as u64))
         };
         let moves = |replayed: &Replayed| replayed.waits.iter().any(|waits| waits.acquisitions > 0);
         // Who is awaited first may have come before the stretch began; and who is never seen to wake anybody
         // may have been left out of it. Threads of other programs go on even if ours do not.
-        let mut replayed = once(&world.threads, 0);
+        let mut replayed = once(&world.lives.threads, 0);
         if !replayed.as_ref().is_ok_and(moves) {
-            replayed = once(&world.threads, 1);
+            replayed = once(&world.lives.threads, 1);
         }
         if !replayed.as_ref().is_ok_and(moves) {
             replayed = once(&world.unpaired(), 0);
@@ -273,7 +294,7 @@ impl Ready<'_> {
         // Threads that wait for each other for ever do nothing: no replay is further off.
         let Ok(replayed) = replayed else { return (0.0, Replayed::default()) };
         let count: u64 = replayed.waits.iter().map(|waits| waits.acquisitions).sum();
-        (count as f64 * 1e12 / (3 * length) as f64, replayed)
+        (a_second(count, length), replayed)
     }
 
     /// Every stretch, as often as wanted, with this change to the world.
@@ -343,14 +364,7 @@ fn ready<'a>(args: &Args, file: &Path, recording: &'a Recording) -> Result<Ready
     let recorded = described(&recording.machine)
         .map_err(|error| wrong(&format!("the machine that it was recorded on: {error}")))?;
     let own = On::of(&recording.lock, RwLocks::parse(&recording.rwlock)).unwrap_or(On::GLIBC);
-    let &Scheduler { syscall, wake, switch, .. } = recorded.scheduler();
-    let takes = steps::Takes {
-        overhead: recording.overhead,
-        call_ns: syscall / NANOSECOND,
-        wake_ns: (syscall + wake) / NANOSECOND,
-        slept_ns: (own.mutex == On::GLIBC.mutex).then_some((syscall + switch) / NANOSECOND),
-    };
-    let of = |stretch| Lives::of(process, stretch, &roles, &counted, takes);
+    let of = |stretch| Lives::of(process, stretch, &roles, &counted, recording.overhead);
     let mut lives: Vec<Lives> = process.stretches.iter().map(of).collect();
     lives.retain(|lives| !lives.threads.is_empty() && lives.rate() * lives.length as f64 / 1e12 >= FEWEST);
     if lives.is_empty() {
@@ -414,7 +428,10 @@ fn test(recording: &Recording, ready: &Ready<'_>) -> Result<(Report, Vec<Run>), 
         Some(outside) => outside.rate,
         None => ready.lives[at / ready.times].rate(),
     };
-    let rate = Range::of(tried.iter().enumerate().map(|(at, (rate, _))| rate / measured(at)));
+    let rate = Range::of(tried.iter().enumerate().map(|(at, (work, replayed))| {
+        let again: u64 = replayed.waits.iter().map(|waits| waits.again).sum();
+        (work + a_second(again, ready.lives[at / ready.times].length)) / measured(at)
+    }));
     let threads = ready.lives.iter().map(|lives| lives.threads.len()).sum::<usize>() as f64;
     let threads = (threads / ready.lives.len() as f64).max(1.0);
     let waits = locks.iter().map(|row| (row.waiting - row.waiting_simulated).abs() / threads);
@@ -476,7 +493,8 @@ fn answer(
         &base
     };
     if changes.is_empty() {
-        questions(ready, others, before, &mut report)?;
+        let seen = if args.machine == "recorded" { report.self_test.rate.median } else { 1.0 };
+        questions(ready, others, (before, seen), &mut report)?;
     } else {
         let runs = ready.runs(ready.own, &ready.machine, |stretch, world| {
             for (lock, change) in changes {
@@ -493,8 +511,15 @@ fn answer(
     Ok(report)
 }
 
-/// Each lock that matters with each change, and other locks for all.
-fn questions(ready: &Ready<'_>, others: &[&str], before: &[Run], report: &mut Report) -> Result<(), Failure> {
+/// Each lock that matters with each change, and other locks for all. `before`: as it was, and what that is of
+/// what was measured. Where the lock stays what it is, both replays are wrong alike; that of another lock is
+/// set beside what was measured.
+fn questions(
+    ready: &Ready<'_>,
+    others: &[&str],
+    (before, seen): (&[Run], f64),
+    report: &mut Report,
+) -> Result<(), Failure> {
     let matter: Vec<String> = report
         .locks
         .iter()
@@ -529,7 +554,8 @@ fn questions(ready: &Ready<'_>, others: &[&str], before: &[Run], report: &mut Re
     for (name, on) in others {
         let runs = ready.runs(on, &ready.machine, |_, _| {});
         let question = format!("on {name}");
-        report.answers.push(Answer { question, is_advice: true, work: Ready::gain(&runs, before) });
+        let work = Ready::gain(&runs, before).times(seen);
+        report.answers.push(Answer { question, is_advice: true, work });
         bar.inc(1);
     }
     bar.finish_and_clear();

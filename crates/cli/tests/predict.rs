@@ -86,6 +86,57 @@ fn waits_for_condition_variables_are_replayed_and_crashes_are_survived() {
     expect_status(&predict(&file, &["--stretches", "1", "--lock", "poundlock"]), 0);
 }
 
+/// A signal for which a thread waits calls the kernel. That is written down, so that it is not taken for the
+/// program's work.
+#[test]
+fn a_call_that_wakes_a_thread_is_told_from_work() {
+    const PROGRAM: &str = r"
+        #include <pthread.h>
+        #include <sched.h>
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        static pthread_cond_t told = PTHREAD_COND_INITIALIZER;
+        static int waits;
+        static void *wait(void *unused) {
+            for (int i = 0; i < 100; i++) {
+                pthread_mutex_lock(&lock);
+                for (waits = 1; waits;)
+                    pthread_cond_wait(&told, &lock);
+                pthread_mutex_unlock(&lock);
+            }
+            return unused;
+        }
+        int main(void) {
+            pthread_t thread;
+            pthread_create(&thread, NULL, wait, NULL);
+            for (int i = 0; i < 100; i++) {
+                pthread_mutex_lock(&lock);
+                while (!waits) {
+                    pthread_mutex_unlock(&lock);
+                    sched_yield();
+                    pthread_mutex_lock(&lock);
+                }
+                waits = 0;
+                pthread_cond_signal(&told);
+                pthread_mutex_unlock(&lock);
+            }
+            return pthread_join(thread, NULL);
+        }";
+    // As in the file.
+    const WAKES: u64 = 9;
+    const ENDED: u64 = 14;
+    let (file, output) = recorded(&mut poundlock(), &compile_c(PROGRAM, &[]), &[]);
+    expect_status(&output, 0);
+    let text = std::fs::read_to_string(file).expect("a recording");
+    let said: Value = serde_json::from_str(text.split_once('\n').expect("two parts").1).expect("JSON");
+    let stretches = list(&said["processes"][0], "stretches");
+    let threads = stretches.iter().flat_map(|stretch| list(stretch, "threads"));
+    let what = |event: &Value| event[1].as_u64();
+    let ended = threads
+        .flat_map(|thread| list(thread, "events").windows(2))
+        .filter(|pair| what(&pair[0]) == Some(WAKES) && what(&pair[1]) == Some(ENDED));
+    assert!(ended.count() > 0, "{text}");
+}
+
 #[test]
 fn what_cannot_be_used_is_refused_in_a_line() {
     let table = compile_c(TABLE, &["-g"]);

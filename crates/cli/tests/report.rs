@@ -121,6 +121,8 @@ fn floors() -> Floors {
             nobody: line,
             switch: same_cpu,
             other: Some(Wake { call: same_cpu, runs: other_cpu }),
+            preempts: same_cpu,
+            idle: None,
         },
         driver_ns: driver,
         timing_ns: timing,

@@ -158,7 +158,12 @@ macro_rules! export_signals {
                 if check::is_on() {
                     look_at(cond, site);
                 }
-                stat::RECORDER.wakes(counted(cond), $whom, site);
+                let traced = stat::RECORDER.wakes(counted(cond), $whom, site);
+                let result = $ours(cond);
+                if traced {
+                    stat::RECORDER.call_ended();
+                }
+                return result;
             }
             $ours(cond)
         }

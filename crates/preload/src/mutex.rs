@@ -710,15 +710,22 @@ pub(crate) fn unlock_checked(object: &Mutex, site: CallSite) -> c_int {
         return result;
     }
     if mode.glibc() {
-        count_release(object, mode, site);
+        let traced = count_release(object, mode, site);
         // SAFETY: the caller's mutex.
-        return unsafe { real::pthread_mutex_unlock(object) };
+        let result = unsafe { real::pthread_mutex_unlock(object) };
+        if traced {
+            stat::RECORDER.call_ended();
+        }
+        return result;
     }
     if let Some(result) = disown(object) {
         return result;
     }
-    count_release(object, mode, site);
+    let traced = count_release(object, mode, site);
     object.unlock();
+    if traced {
+        stat::RECORDER.call_ended();
+    }
     0
 }
 
@@ -758,10 +765,8 @@ fn disown(object: &Mutex) -> Option<c_int> {
     None
 }
 
-/// Before the release: afterwards the object may be gone, or another's.
+/// Before the release: afterwards the object may be gone, or another's. Whether its end is to be told, too.
 #[inline]
-fn count_release(object: &Mutex, mode: mode::Mode, site: CallSite) {
-    if mode.counted() && object.is_outermost() {
-        stat::RECORDER.released(object.counted(mode.glibc()), site);
-    }
+fn count_release(object: &Mutex, mode: mode::Mode, site: CallSite) -> bool {
+    mode.counted() && object.is_outermost() && stat::RECORDER.released(object.counted(mode.glibc()), site)
 }

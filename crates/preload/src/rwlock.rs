@@ -52,6 +52,7 @@ with_call_site! {
 /// Any lock, in any mode.
 extern "C" fn unlock_other(object: &RwLock, pc: usize, sp: usize) -> c_int {
     let ours = object.is_ours();
+    let mut traced = false;
     if mode::get().counted() {
         let site = CallSite { pc, sp };
         if check::is_on() {
@@ -62,16 +63,21 @@ extern "C" fn unlock_other(object: &RwLock, pc: usize, sp: usize) -> c_int {
             return 0;
         }
         // Before the release: afterwards the object may be gone, or another's.
-        stat::RECORDER.released(object.counted(object.side(ours)), site);
+        traced = stat::RECORDER.released(object.counted(object.side(ours)), site);
     }
-    if ours {
+    let result = if ours {
         if !object.give() {
             object.unlock();
         }
-        return 0;
+        0
+    } else {
+        // SAFETY: the caller's lock.
+        unsafe { real::pthread_rwlock_unlock(object) }
+    };
+    if traced {
+        stat::RECORDER.call_ended();
     }
-    // SAFETY: the caller's lock.
-    unsafe { real::pthread_rwlock_unlock(object) }
+    result
 }
 
 /// Destroys the lock. As with glibc this call never fails.

@@ -178,6 +178,16 @@ impl Ord for Event {
     }
 }
 
+/// What became of a thread that is to go on.
+enum Woken {
+    /// An idle CPU has been told to run it.
+    Idle,
+    /// An idle CPU that looked for work runs it.
+    AwakeIdle,
+    /// It is in the queue of this CPU.
+    Queued(u32),
+}
+
 /// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stuck {
@@ -685,8 +695,14 @@ impl Engine {
             let takes = if thread.halted {
                 inner.unhalts(id)
             } else {
-                let interrupted = inner.ready(id);
-                inner.scattered(scheduler.wake) + if interrupted { inner.machine.interrupt() } else { 0 }
+                let (idle, own) = (inner.machine.idle().copied(), inner.cpus.of(inner.current));
+                match (inner.ready(id), idle) {
+                    (Woken::AwakeIdle, Some(idle)) => inner.by_chance(idle.wake),
+                    // No other CPU is told.
+                    (Woken::Queued(cpu), Some(idle)) if cpu == own => inner.scattered(idle.wake),
+                    (Woken::Queued(_), _) => inner.scattered(scheduler.wake),
+                    _ => inner.scattered(scheduler.wake) + inner.machine.interrupt(),
+                }
             };
             drop(inner);
             self.spend(takes);
@@ -921,21 +937,20 @@ impl Inner {
                 None
             }
             What::Slice(cpu, token) => {
-                if self.cpus.slice_ends(cpu, token)
-                    && self.ticks(cpu)
-                    && let Some(id) = self.cpus.current(cpu)
-                {
-                    let now = self.now;
-                    let thread = &mut self.threads[id as usize];
-                    if thread.accessing || thread.kept > 0 {
-                        thread.preempted = true;
-                        if thread.watch.is_some() {
-                            // It looks at that, too.
-                            self.goes(id, now);
-                        }
-                    } else {
-                        self.switch(cpu);
+                if !self.cpus.slice_ends(cpu, token) || !self.ticks(cpu) {
+                    return None;
+                }
+                let id = self.cpus.current(cpu)?;
+                let now = self.now;
+                let thread = &mut self.threads[id as usize];
+                if thread.accessing || thread.kept > 0 {
+                    thread.preempted = true;
+                    if thread.watch.is_some() {
+                        // It looks at that, too.
+                        self.goes(id, now);
                     }
+                } else {
+                    self.switch(cpu);
                 }
                 None
             }
@@ -993,31 +1008,39 @@ impl Inner {
     // The scheduler's decisions, carried out.
 
     /// A thread wants a CPU. Returns whether one that was idle has to be interrupted for it.
-    fn ready(&mut self, id: ThreadId) -> bool {
+    fn ready(&mut self, id: ThreadId) -> Woken {
         let thread = &mut self.threads[id as usize];
         thread.state = State::Ready;
         thread.token += 1;
-        match self.cpus.place(&self.machine, id) {
-            Placed::Idle(cpu) if self.host.is_some() => self.kick(cpu),
+        let cpu = match self.cpus.place(&self.machine, id) {
+            Placed::Idle(cpu) if self.host.is_some() => {
+                self.kick(cpu);
+                return Woken::Queued(cpu);
+            }
             Placed::Idle(cpu) => {
-                let latency = self.machine.scheduler().wake_latency;
+                let since = self.cpus.ends_idle(cpu, self.now);
+                let awake = self.machine.idle().filter(|idle| since < idle.awake);
+                let woken = if awake.is_some() { Woken::AwakeIdle } else { Woken::Idle };
+                let latency = awake.map_or(self.machine.scheduler().wake_latency, |awake| awake.wake_latency);
+                let latency = self.by_chance(latency);
                 self.dispatch(cpu, latency);
-                return true;
+                return woken;
             }
-            Placed::Queued(cpu) => {
-                let Some(current) = self.cpus.current(cpu) else { return false };
-                self.charge(current);
-                if self.cpus.preempts(&self.machine, id, current) {
-                    let now = self.now;
-                    self.announce_slice(cpu, now);
-                } else if !self.cpus.has_slice(cpu) {
-                    let begun = self.threads[current as usize].begun;
-                    let at = (begun + self.cpus.slice(&self.machine, cpu)).max(self.now);
-                    self.announce_slice(cpu, at);
-                }
-            }
+            Placed::Queued(cpu) => cpu,
+        };
+        let Some(current) = self.cpus.current(cpu) else { return Woken::Queued(cpu) };
+        self.charge(current);
+        if self.cpus.preempts(&self.machine, id, current) {
+            let others = self.running && self.cpus.of(self.current) != cpu;
+            let idle = self.machine.idle().filter(|_| others);
+            let at = self.now + idle.map_or(0, |idle| idle.interrupt);
+            self.announce_slice(cpu, at);
+        } else if !self.cpus.has_slice(cpu) {
+            let begun = self.threads[current as usize].begun;
+            let at = (begun + self.cpus.slice(&self.machine, cpu)).max(self.now);
+            self.announce_slice(cpu, at);
         }
-        false
+        Woken::Queued(cpu)
     }
 
     pub(crate) fn announce_slice(&mut self, cpu: u32, at: Picoseconds) {
@@ -1059,9 +1082,23 @@ impl Inner {
         }
     }
 
+    /// What idle CPUs take that long for, on average.
+    fn by_chance(&mut self, time: Picoseconds) -> Picoseconds {
+        let share = self.machine.idle().map_or(0, |idle| idle.chance);
+        if share == 0 {
+            return time;
+        }
+        let part = time as f64 * share as f64 / 256.0;
+        (time as f64 + part * (-(1.0 - self.jitter.f64()).ln() - 1.0)) as Picoseconds
+    }
+
     /// An idle CPU gets its next thread.
     pub(crate) fn dispatch(&mut self, cpu: u32, latency: Picoseconds) {
-        let Some(next) = self.cpus.next(&self.machine, cpu) else { return };
+        let Some(next) = self.cpus.next(&self.machine, cpu) else {
+            self.cpus.becomes_idle(cpu, self.now);
+            return;
+        };
+        self.cpus.ends_idle(cpu, self.now);
         let scheduler = *self.machine.scheduler();
         let now = self.now;
         let takes = self.scattered(latency) + self.scattered(scheduler.switch);

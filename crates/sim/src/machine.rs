@@ -65,6 +65,9 @@ struct Description {
     interrupt: Option<Figure>,
     costs: FiguresOfCosts,
     scheduler: FiguresOfScheduler,
+    /// Left out where a CPU that has just become idle is as any other idle one.
+    #[serde(default)]
+    idle: Option<FiguresOfIdle>,
 }
 
 fn socket() -> String {
@@ -230,6 +233,24 @@ figures! {
     }
 }
 
+figures! {
+    /// Nanoseconds.
+    FiguresOfIdle =>
+    /// What the scheduler knows of idle CPUs, in picoseconds.
+    pub(crate) struct Idle {
+        /// For so long an idle CPU still looks for work,
+        awake: NS,
+        /// and a wake-up costs the waker that,
+        wake: NS,
+        /// and it takes that until the CPU runs the thread.
+        wake_latency: NS,
+        /// The share of those two, in 256ths, that is left to chance: exponentially distributed.
+        chance: PLAIN,
+        /// From a wake-up until a busy CPU is interrupted to run the thread, if it is to run at once.
+        interrupt: NS,
+    }
+}
+
 /// A machine to simulate.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -237,6 +258,7 @@ pub struct Machine {
     costs: Costs,
     interrupt: Picoseconds,
     scheduler: Scheduler,
+    idle: Option<Idle>,
     /// Row by row.
     hops: Vec<u32>,
     /// Within a socket, smallest groups first; the last is the whole socket.
@@ -274,6 +296,9 @@ impl Machine {
         let mut description = self.description.clone();
         description.costs.set(name, value);
         description.scheduler.set(name, value);
+        if let (Some(idle), Some(name)) = (&mut description.idle, name.strip_suffix(" of idle")) {
+            idle.set(name, value);
+        }
         for group in &mut description.groups {
             if name == group.of("transfer") {
                 group.transfer.value = value;
@@ -307,6 +332,9 @@ impl Machine {
         }
         if costs.pause == 0 || costs.hit == 0 {
             return number("pause or hit", "must take time");
+        }
+        if description.idle.as_ref().is_some_and(|idle| idle.chance.value > 256.0) {
+            return number("chance", "must lie between 0 and 256");
         }
         if scheduler.granularity == 0 {
             return number("granularity", "must take time");
@@ -368,7 +396,8 @@ impl Machine {
         let node = levels[node].cores;
         let interrupt = description.interrupt.as_ref().map_or(0.0, |figure| figure.value);
         let interrupt = checked(&description.name, "interrupt", interrupt, NS)?;
-        Ok(Machine { description, costs, interrupt, scheduler, hops, levels, node })
+        let idle = description.idle.as_ref().map(|idle| idle.values(&description.name)).transpose()?;
+        Ok(Machine { description, costs, interrupt, scheduler, idle, hops, levels, node })
     }
 
     /// Its name.
@@ -400,6 +429,13 @@ impl Machine {
             .extend(interrupt.map(|figure| ("interrupt".to_owned(), figure.value, figure.source.as_str())));
         sources.extend(self.description.costs.sources());
         sources.extend(self.description.scheduler.sources());
+        if let Some(idle) = &self.description.idle {
+            sources.extend(
+                idle.sources()
+                    .into_iter()
+                    .map(|(name, value, source)| (format!("{name} of idle"), value, source)),
+            );
+        }
         sources
     }
 
@@ -462,6 +498,10 @@ impl Machine {
     /// If it has no such group.
     pub fn with_node(&self, name: &str) -> Result<Machine, Error> {
         Machine::of(Description { node: name.to_owned(), ..self.description.clone() })
+    }
+
+    pub(crate) fn idle(&self) -> Option<&Idle> {
+        self.idle.as_ref()
     }
 
     /// What the locks take for a node.

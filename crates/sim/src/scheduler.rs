@@ -44,6 +44,8 @@ struct Cpu {
     /// The event that ends the slice.
     slice: u64,
     limited: bool,
+    /// Since when it is idle, if it is.
+    idle_since: Option<Picoseconds>,
 }
 
 pub(crate) struct Cpus {
@@ -215,6 +217,16 @@ impl Cpus {
         self.idle[machine.cluster_of(cpu) as usize] -= 1;
         let migrated = core::mem::take(&mut self.entities[id as usize].migrated);
         Some(Next { id, migrated })
+    }
+
+    /// A CPU has got no thread at this moment.
+    pub(crate) fn becomes_idle(&mut self, cpu: u32, now: Picoseconds) {
+        self.cpus[cpu as usize].idle_since.get_or_insert(now);
+    }
+
+    /// A CPU is idle no more; for how long it was.
+    pub(crate) fn ends_idle(&mut self, cpu: u32, now: Picoseconds) -> Picoseconds {
+        self.cpus[cpu as usize].idle_since.take().map_or(0, |since| now - since)
     }
 
     /// Takes a thread from the longest queue of the nearest cluster that has one.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use poundlock_sim::workload::replay::{Kind, Part, Replay, Replayed, Step};
 use poundlock_sim::{
-    GlibcRwLock, MICROSECOND, Machine, NANOSECOND, Settings, Simulation, Stuck, random, work,
+    Disturbance, GlibcRwLock, MICROSECOND, Machine, NANOSECOND, Settings, Simulation, Stuck, random, work,
 };
 
 const LOCKED: [Step; 3] = [Step::Lock(0), Step::Work(MICROSECOND), Step::Unlock(0)];
@@ -16,6 +16,7 @@ fn replayed(threads: &[Vec<Step>], kind: Kind<'_>, number: u32) -> Result<Replay
     let replay = Replay {
         threads,
         locks: &[Part { kind, number }],
+        begins: &[],
         before: &[],
         warm_up: 100 * MICROSECOND,
         time: 1000 * MICROSECOND,
@@ -74,6 +75,7 @@ fn a_thread_stays_whole_whatever_it_leaves_out_and_takes_twice() {
     let replay = Replay {
         threads: &[holds, tries.clone(), tries],
         locks: &[lock, lock],
+        begins: &[],
         before: &[],
         warm_up: 100 * MICROSECOND,
         time: 1000 * MICROSECOND,
@@ -86,7 +88,7 @@ fn a_thread_stays_whole_whatever_it_leaves_out_and_takes_twice() {
 #[test]
 fn wakes_and_meetings_keep_threads_in_step() {
     let gives = vec![Step::Work(10 * MICROSECOND), Step::Wake(0)];
-    let takes = vec![Step::Await { what: 0, took: 0 }, Step::Work(MICROSECOND)];
+    let takes = vec![Step::Await { what: Some(0), under: None, took: 0 }, Step::Work(MICROSECOND)];
     let steps = done(&[gives, takes.clone()], Kind::Gone, 1);
     assert!(steps[0].abs_diff(steps[1]) <= 4 && steps[0] > 100, "{steps:?}");
     let slow = vec![Step::Work(10 * MICROSECOND), Step::Meet(0)];
@@ -104,34 +106,94 @@ fn who_needs_something_waits_for_it_without_the_lock() {
         vec![
             Step::Work(work * MICROSECOND),
             Step::Lock(0),
-            Step::Need { what: needs, lock: 0 },
+            Step::Await { what: Some(needs), under: Some(0), took: 0 },
             Step::Wake(gives),
             Step::Unlock(0),
         ]
     };
-    let machine = Machine::known()[0].flat(4);
-    for (makes, uses) in [(1, 10), (10, 1)] {
-        let threads = [part(makes, 1, 0), part(uses, 0, 1), part(uses, 0, 1)];
+    // glibc's mutex and condition variables, ours, and a lock that has none.
+    for (lock, seed) in ["glibc", "poundlock", "any-negative", "handoff", "mcs"]
+        .iter()
+        .flat_map(|lock| (0..8).map(move |seed| (lock, seed)))
+    {
+        let machine = Machine::known()[0].flat(1 + seed as u32 % 4);
+        for (makes, uses) in [(1, 10), (10, 1)] {
+            let threads = [part(makes, 1, 0), part(uses, 0, 1), part(uses, 0, 1)];
+            let replay = Replay {
+                threads: &threads,
+                locks: &[Part { kind: Kind::Exclusive(lock), number: 1 }],
+                begins: &[],
+                before: &[0, 8],
+                warm_up: 100 * MICROSECOND,
+                time: 10_000 * MICROSECOND,
+            };
+            let disturbance = Disturbance {
+                seed,
+                one_in: 50,
+                longest: 5 * MICROSECOND,
+                spurious: 10,
+                ..Disturbance::default()
+            };
+            let settings = Settings { scatter: 32, disturbance: Some(disturbance), ..Settings::DEFAULT };
+            let replayed =
+                replay.run_in(Simulation::new(&machine, settings, seed)).expect("nobody waits for ever");
+            let (steps, waits) = (replayed.steps, replayed.waits[0]);
+            assert!(
+                steps[0].abs_diff(steps[1] + steps[2]) <= 5 * 10 && steps[0] > 20,
+                "{lock}, seed {seed}: {steps:?}"
+            );
+            assert!(
+                waits.again > 0 && waits.acquisitions >= steps.iter().sum::<u64>() / 5 - 3,
+                "{lock}, seed {seed}: {waits:?}"
+            );
+        }
+    }
+}
+
+/// A CPU that has just become idle takes as long to run a woken thread as the machine says of it.
+#[test]
+fn a_cpu_that_is_still_awake_is_another() {
+    let machine = |awake: u32| {
+        let text = include_str!("../machines/osv-4.toml");
+        let figure =
+            |name: &str, value: u32| format!("{name} = {{ value = {value}, source = \"this test\" }}\n");
+        let figures =
+            [("awake", awake), ("wake", 100), ("wake_latency", 20_000), ("chance", 0), ("interrupt", 0)];
+        let idle: String = figures.iter().map(|(name, value)| figure(name, *value)).collect();
+        Machine::parse(&format!("{text}\n[idle]\n{idle}")).expect("a machine")
+    };
+    let turns = |awake: u32| {
+        let works = Step::Work(MICROSECOND);
+        let gives = vec![works, Step::Wake(0), Step::Await { what: Some(1), under: None, took: 0 }];
+        let takes = vec![Step::Await { what: Some(0), under: None, took: 0 }, works, Step::Wake(1)];
         let replay = Replay {
-            threads: &threads,
-            locks: &[Part { kind: Kind::Exclusive("glibc"), number: 1 }],
-            before: &[0, 8],
+            threads: &[gives, takes],
+            begins: &[],
+            locks: &[],
+            before: &[],
             warm_up: 100 * MICROSECOND,
             time: 10_000 * MICROSECOND,
         };
-        let simulation = Simulation::new(&machine, Settings { scatter: 32, ..Settings::DEFAULT }, 1);
-        let steps = replay.run_in(simulation).expect("nobody waits for ever").steps;
-        assert!(steps[0].abs_diff(steps[1] + steps[2]) <= 5 * 10 && steps[0] > 1000, "{steps:?}");
-    }
+        let simulation = Simulation::new(&machine(awake), Settings::DEFAULT, 1);
+        replay.run_in(simulation).expect("nobody waits for ever").steps[0]
+    };
+    let (never, always) = (turns(0), turns(1_000_000));
+    assert!(never > 4 * always && always > 100, "{never} {always}");
 }
 
 #[test]
 fn who_yields_lets_others_have_the_cpu() {
-    let yields = vec![Step::Work(MICROSECOND), Step::Yield];
+    let yields = vec![Step::Work(MICROSECOND), Step::Yield(0)];
     let works = vec![Step::Work(MICROSECOND)];
     let machine = Machine::known()[0].flat(1);
-    let replay =
-        Replay { threads: &[yields, works], locks: &[], before: &[], warm_up: 0, time: 20_000 * MICROSECOND };
+    let replay = Replay {
+        threads: &[yields, works],
+        locks: &[],
+        begins: &[],
+        before: &[],
+        warm_up: 0,
+        time: 20_000 * MICROSECOND,
+    };
     let steps = replay.run_in(Simulation::new(&machine, Settings::DEFAULT, 1)).expect("nobody waits").steps;
     assert!(steps[0] > 0 && steps[1] > 5 * steps[0], "{steps:?}");
 }

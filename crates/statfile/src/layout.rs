@@ -468,8 +468,9 @@ pub const TRACE_UNBLOCKED: u32 = 7;
 pub const TRACE_WAKES: u32 = 8;
 /// It gives its CPU to others that are ready, and goes on with [`TRACE_UNBLOCKED`].
 pub const TRACE_YIELDS: u32 = 10;
-/// Until now it has written the event before down, which took longer than usual.
-pub const TRACE_WROTE: u32 = 11;
+/// What the event before is about ended now, and took longer than usual: a call that woke another thread, or
+/// the writing down.
+pub const TRACE_ENDED: u32 = 11;
 /// Since the last such event, or the first of the chunk, it has had so much CPU time: `more`, in nanoseconds.
 /// In the bits above: how often it gave its CPU up by itself, at most 2^24 - 1. It was there for long without
 /// an event.

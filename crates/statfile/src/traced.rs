@@ -74,8 +74,9 @@ pub enum What {
         /// All, or one.
         all: bool,
     },
-    /// Until now it was writing the event before down, which took longer than usual.
-    Wrote,
+    /// What the event before was about ended now, and took longer than usual: a call that woke another thread,
+    /// or the writing down.
+    Ended,
     /// It looked at its clock of CPU time after a while without events, or at first.
     Cpu {
         /// What it said, in nanoseconds: it counts by microseconds.
@@ -137,7 +138,7 @@ pub fn read_stretches(path: &Path) -> Result<Recorded, Error> {
                     layout::TRACE_BLOCKS => What::Blocks,
                     layout::TRACE_UNBLOCKED => What::Unblocked { timed_out: above != 0 },
                     layout::TRACE_YIELDS => What::Yields,
-                    layout::TRACE_WROTE => What::Wrote,
+                    layout::TRACE_ENDED => What::Ended,
                     layout::TRACE_WAKES => What::Wakes { all: above != 0 },
                     layout::TRACE_CPU => What::Cpu { ns: more, gave_up: above },
                     _ => return None,

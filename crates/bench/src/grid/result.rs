@@ -199,6 +199,10 @@ pub struct SleepWake {
     pub switch: Summary,
     /// A call that wakes a thread of another CPU, which has nothing else to do; `None` if there is no other.
     pub other: Option<Wake>,
+    /// From the begin of a call until a thread runs that was woken by a thread of its CPU, which goes on.
+    pub preempts: Summary,
+    /// More of other CPUs.
+    pub idle: Option<IdleCpus>,
 }
 
 /// What it costs to wake a thread that sleeps.
@@ -208,6 +212,19 @@ pub struct Wake {
     pub call: Summary,
     /// From its begin until the thread runs.
     pub runs: Summary,
+}
+
+/// How the kernel uses CPUs that have become idle.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IdleCpus {
+    /// A wake-up some microseconds after its CPU became idle: the mean of the call.
+    pub awake_call_ns: f64,
+    /// The mean from the begin of the call until the thread runs.
+    pub awake_runs_ns: f64,
+    /// How much of that is left to chance: as much less than the mean one in ten is.
+    pub chance: f64,
+    /// From the begin of a call until a thread runs whose CPU another thread computes on.
+    pub busy_runs: Summary,
 }
 
 /// A result directory.

@@ -46,6 +46,8 @@ fn floors() -> Floors {
             nobody: ns(200.0),
             switch: ns(1000.0),
             other: None,
+            preempts: ns(2000.0),
+            idle: None,
         },
         driver_ns: ns(3.0),
         timing_ns: ns(20.0),

@@ -16,7 +16,7 @@ use super::gate::Alone;
 use crate::Summary;
 use crate::affinity;
 use crate::error::{Error, Result};
-use crate::grid::result::{Floors, SleepWake, Transfer, Wake};
+use crate::grid::result::{Floors, IdleCpus, SleepWake, Transfer, Wake};
 use crate::{Usage, clock};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,7 +44,9 @@ pub(crate) fn run(task: &Task) -> Result<Floors> {
         other_cpu: other.map(|&other| sleep_wake(task, cpu, other)).transpose()?,
         nobody: nobody(task)?,
         switch: switch(task, cpu)?,
-        other: other.map(|&other| wake(task, cpu, other)).transpose()?,
+        other: other.map(|&other| wake(task, [cpu, other], LATE_NS, false)).transpose()?,
+        preempts: wake(task, [cpu, cpu], LATE_NS, false)?.runs,
+        idle: other.map(|&other| idle_cpus(task, [cpu, other])).transpose()?,
     };
     // Last, because it keeps this thread to a CPU.
     affinity::keep_to(&[cpu])?;
@@ -233,17 +235,33 @@ fn switch(task: &Task, cpu: usize) -> Result<Summary> {
     summary.ok_or_else(|| Error::Options("threads that yield do not switch: no figure".to_owned()))
 }
 
-/// A call that wakes a thread which has slept for a moment, and how long after its begin the thread runs.
-fn wake(task: &Task, here: usize, there: usize) -> Result<Wake> {
-    /// For so long the thread to be woken has nothing to do before.
-    const PAUSE_NS: u64 = 20_000;
+/// A CPU that has had nothing to do for so long sleeps, and one for so long not yet.
+const LATE_NS: u64 = 20_000;
+const AWAKE_NS: [u64; 3] = [1000, 2000, 4000];
+
+/// A call that wakes a thread which has slept for that long, and how long after its begin the thread runs. The
+/// CPUs are the waker's and the sleeper's. `beside`: another thread computes on the sleeper's.
+fn wake(task: &Task, [here, there]: [usize; 2], slept_ns: u64, beside: bool) -> Result<Wake> {
+    let none = || Error::Options("a wake-up: no figure".to_owned());
+    let (calls, runs) = wakes(task, [here, there], slept_ns, beside)?;
+    Ok(Wake { call: Summary::of(calls).ok_or_else(none)?, runs: Summary::of(runs).ok_or_else(none)? })
+}
+
+fn wakes(
+    task: &Task,
+    [here, there]: [usize; 2],
+    slept_ns: u64,
+    beside: bool,
+) -> Result<(Vec<f64>, Vec<f64>)> {
     // The turns that are to be done, those that are, and when a turn was begun.
     let [wanted, done] = [(); 2].map(|()| Alone(<Linux as poundlock_core::atomic::Atomics>::U32::new(0)));
     let begun = Alone(AtomicU64::new(0));
     // Near 30 us a turn.
     let turns = (task.slice_ns / 30_000 * u64::from(task.slices)).max(40) as u32;
     let before = affinity::allowed()?;
+    let all_done = || done.0.load(Acquire) == turns;
     thread::scope(|scope| {
+        let start = Error::system("cannot start a thread");
         let sleeper = thread::Builder::new()
             .spawn_scoped(scope, || {
                 let kept = affinity::keep_to(&[there]);
@@ -258,11 +276,20 @@ fn wake(task: &Task, here: usize, there: usize) -> Result<Wake> {
                 let took: Vec<f64> = (0..turns).map(turn).collect();
                 kept.map(|()| took)
             })
-            .map_err(Error::system("cannot start a thread"))?;
+            .map_err(start)?;
+        let computes = beside.then(|| {
+            thread::Builder::new().spawn_scoped(scope, || {
+                let kept = affinity::keep_to(&[there]);
+                while !all_done() {
+                    black_box(clock::now_ns());
+                }
+                kept
+            })
+        });
         let kept = affinity::keep_to(&[here]);
         let turn = |turn: u32| {
             while done.0.load(Acquire) != turn {}
-            let until = clock::now_ns() + PAUSE_NS;
+            let until = clock::now_ns() + slept_ns;
             while clock::now_ns() < until {}
             let start = clock::now_ns();
             begun.0.store(start, Relaxed);
@@ -272,10 +299,39 @@ fn wake(task: &Task, here: usize, there: usize) -> Result<Wake> {
         };
         let calls: Vec<f64> = (0..turns).map(turn).collect();
         affinity::keep_to(&before)?;
-        let runs = sleeper.join().map_err(|_| Error::Options("a thread died".to_owned()))??;
+        let died = |_| Error::Options("a thread died".to_owned());
+        let runs = sleeper.join().map_err(died)??;
+        if let Some(computes) = computes {
+            let computes = computes.map_err(Error::system("cannot start a thread"))?;
+            computes.join().map_err(died)??;
+        }
         kept?;
-        let none = || Error::Options("a wake-up: no figure".to_owned());
-        Ok(Wake { call: Summary::of(calls).ok_or_else(none)?, runs: Summary::of(runs).ok_or_else(none)? })
+        Ok((calls, runs))
+    })
+}
+
+/// The mean but for the twentieth that is most: others had the CPU then.
+fn mean(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.truncate(values.len().div_ceil(20) * 19);
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+fn idle_cpus(task: &Task, cpus: [usize; 2]) -> Result<IdleCpus> {
+    let (mut calls, mut runs) = (Vec::new(), Vec::new());
+    for slept_ns in AWAKE_NS {
+        let (more_calls, more_runs) = wakes(task, cpus, slept_ns, false)?;
+        calls.extend(more_calls);
+        runs.extend(more_runs);
+    }
+    runs.sort_by(f64::total_cmp);
+    let early = runs[runs.len() / 10];
+    let awake_runs_ns = mean(runs);
+    Ok(IdleCpus {
+        awake_call_ns: mean(calls),
+        awake_runs_ns,
+        chance: (1.0 - early / awake_runs_ns).clamp(0.0, 1.0),
+        busy_runs: wake(task, cpus, LATE_NS, true)?.runs,
     })
 }
 
@@ -306,6 +362,11 @@ mod tests {
         }
         assert_eq!(futex.other_cpu.is_some(), cpus.len() > 1);
         assert_eq!(futex.other.is_some(), cpus.len() > 1);
+        assert_eq!(futex.idle.is_some(), cpus.len() > 1);
+        if let Some(idle) = futex.idle {
+            assert!(idle.awake_call_ns > 0.0 && idle.awake_runs_ns > 0.0, "{idle:?}");
+            assert!(idle.busy_runs.min > 0.0, "{idle:?}");
+        }
         if let Some(wake) = futex.other {
             assert!(wake.call.min > 0.0 && wake.runs.min > 0.0, "{wake:?}");
         }

@@ -92,7 +92,7 @@ pub(crate) fn run(task: &Task) -> Result<()> {
         let mut begun = None;
         be(holder, &mut || RECORDER.acquired(lock, site, Manner::LOCK));
         be(waiter, &mut || begun = Some(RECORDER.wait_begin(lock, site, Manner::LOCK)));
-        be(holder, &mut || RECORDER.released(lock, site));
+        be(holder, &mut || _ = RECORDER.released(lock, site));
         be(waiter, &mut || {
             if let Some(begun) = begun.take() {
                 RECORDER.acquired_after_wait(lock, begun, site, Manner::LOCK);

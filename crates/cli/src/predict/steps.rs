@@ -1,9 +1,9 @@
 //! From what a thread was seen to do to what it would do again.
 //!
-//! * Between two events a thread computes, less what writing them down takes, and less the call to the kernel
-//!   if it woke a thread. Where it was seen to have had
-//!   less CPU time than passed, it was blocked if it gave up its CPU by itself, and else others had its CPU:
-//!   only the first is a part of its life.
+//! * Between two events a thread computes, less what writing them down takes, and less a call to the kernel
+//!   that a release or a signal makes: the replay makes its own. Where it was seen to have had less CPU time
+//!   than passed, it was blocked if it gave up its CPU by itself, and else others had its CPU: only the first
+//!   is a part of its life.
 //! * A wait for a lock is what the replay is to find out, so it is left out.
 //! * A wait for a condition variable or a semaphore ends when a thread wakes one that waits for it, as often
 //!   as was seen, or, if it counts (see [`Counted`]), once for each signal; at a barrier, when all have come.
@@ -21,24 +21,13 @@ use crate::record::recording::{self, Overhead, Process, Stretch, Thread};
 /// CPU time is counted by the microsecond, and a thread that goes on has a little less than what passes.
 const FUZZY_NS: u64 = 5_000;
 
-/// What is in the times between events and not the program's own work: the replay has it anyway.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Takes {
-    pub(super) overhead: Overhead,
-    /// A call to the kernel.
-    pub(super) call_ns: u64,
-    /// One that wakes a thread.
-    pub(super) wake_ns: u64,
-    /// Who has waited longer for a lock has slept, and the release before was such a call. None if waiters
-    /// spin, and nothing is known.
-    pub(super) slept_ns: Option<u64>,
-}
-
 /// A stretch as it can be replayed, and what was measured in it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lives {
     /// Each thread's steps.
     pub(super) threads: Vec<Vec<Step>>,
+    /// When each begins with them.
+    pub(super) begins: Vec<Picoseconds>,
     /// Where each of its acquisitions was made: places of the process.
     pub(super) places: Vec<Vec<u32>>,
     /// What sort of thread each is, by number: see [`roles`].
@@ -81,20 +70,19 @@ impl Lives {
         stretch: &Stretch,
         roles: &HashMap<u32, usize>,
         counted: &Counted,
-        takes: Takes,
+        overhead: Overhead,
     ) -> Lives {
         let (numbers, locks) = numbers(process);
-        let mut wakers = Wakers::of(process, stretch, counted, takes.wake_ns);
-        if let Some(slept_ns) = takes.slept_ns {
-            wakers.releases_call(stretch, &numbers, takes, slept_ns);
-        }
+        let wakers = Wakers::of(process, stretch, counted, overhead);
         let length = stretch.length_ns * NANOSECOND;
         let mut lives = Lives { locks, length, ..Lives::default() };
         lives.measured = vec![Rates::default(); lives.locks.len()];
         let (mut blocked, mut lived) = (0, 0);
         let (mut worked_ns, mut without_ns) = (0, 0);
+        // The roles of threads that waited for a lock all the time.
+        let mut waiting = Vec::new();
         for (index, thread) in stretch.threads.iter().enumerate() {
-            let mut reading = Reading::new(process, &numbers, takes, index, &wakers);
+            let mut reading = Reading::new(process, &numbers, overhead, index, &wakers);
             for (at, event) in thread.events.iter().enumerate() {
                 reading.event(at, *event);
             }
@@ -109,11 +97,19 @@ impl Lives {
             worked_ns += life.worked_ns;
             without_ns += life.without_ns;
             lived += life.span;
+            let role = roles.get(&thread.tid).copied().unwrap_or(0);
             if !life.steps.is_empty() {
                 lives.threads.push(life.steps);
+                lives.begins.push(life.begins);
                 lives.places.push(life.places);
-                lives.roles.push(roles.get(&thread.tid).copied().unwrap_or(0));
+                lives.roles.push(role);
+            } else if life.waits {
+                waiting.push(role);
             }
+        }
+        waiting.extend(starved(process, stretch).filter_map(|tid| roles.get(&tid).copied()));
+        for role in waiting {
+            lives.add_like(role);
         }
         lives.blocked = blocked as f64 / (lived as f64).max(1.0);
         lives.ready = (worked_ns + without_ns) as f64 / (stretch.length_ns as f64).max(1.0);
@@ -129,11 +125,23 @@ impl Lives {
         lives
     }
 
+    /// One more thread, which does what one of the same role does, if there is one; but not together with it.
+    pub(super) fn add_like(&mut self, role: usize) {
+        /// Threads that were not there begin within this time: a millisecond.
+        const APART: f64 = 1e9;
+        let members: Vec<usize> = (0..self.threads.len()).filter(|&at| self.roles[at] == role).collect();
+        let Some(&like) = members.get(self.threads.len() % members.len().max(1)) else { return };
+        self.threads.push(self.threads[like].clone());
+        self.begins.push(((self.threads.len() as f64 * 0.618_034).fract() * APART) as u64);
+        self.places.push(self.places[like].clone());
+        self.roles.push(role);
+    }
+
     /// As many are woken as wait: threads were cut where they hold nothing, so that one end of a pair may be
     /// missing. What is too much is left out evenly.
     fn pair(&mut self, what: u32) {
         let wakes = |step: &Step| *step == Step::Wake(what);
-        let awaits = |step: &Step| matches!(step, Step::Await { what: it, .. } if *it == what);
+        let awaits = |step: &Step| matches!(step, Step::Await { what: Some(it), .. } if *it == what);
         let steps = || self.threads.iter().flatten();
         let (woken, awaited) =
             (steps().filter(|step| wakes(step)).count(), steps().filter(|step| awaits(step)).count());
@@ -148,11 +156,11 @@ impl Lives {
                 if wakes(step) {
                     return keeps(&mut wake, woken);
                 }
-                if let Step::Await { what: it, took } = *step
-                    && it == what
+                if let Step::Await { what: it, .. } = step
+                    && *it == Some(what)
                     && !keeps(&mut wait, awaited)
                 {
-                    *step = Step::Block(took);
+                    *it = None;
                 }
                 true
             });
@@ -205,6 +213,21 @@ pub(super) fn roles(process: &Process) -> HashMap<u32, usize> {
     roles.flat_map(|(role, (_, members))| members.iter().map(move |tid| (*tid, role))).collect()
 }
 
+/// The threads that are not seen in a stretch, because they waited for a lock all the time: they acquire it
+/// later.
+fn starved<'a>(process: &'a Process, stretch: &'a Stretch) -> impl Iterator<Item = u32> + 'a {
+    let is_in = |stretch: &Stretch, tid: u32| stretch.threads.iter().any(|thread| thread.tid == tid);
+    let before = process.stretches.iter().filter(|other| other.began_ns < stretch.began_ns);
+    let tids: BTreeSet<u32> = before.flat_map(|other| &other.threads).map(|thread| thread.tid).collect();
+    tids.into_iter().filter(move |&tid| {
+        let later = process.stretches.iter().filter(|other| other.began_ns > stretch.began_ns);
+        let mut lives = later.flat_map(|other| &other.threads).filter(|thread| thread.tid == tid);
+        let first =
+            lives.next().and_then(|thread| thread.events.iter().find(|event| event.1 != recording::CPU));
+        !is_in(stretch, tid) && first.is_some_and(|event| event.1 == recording::ACQUIRED_AFTER)
+    })
+}
+
 /// The number of each lock of a process, the two sides of a readers-writer lock being one; and the lock's
 /// number in the process that stands for each.
 fn numbers(process: &Process) -> (Vec<Option<u32>>, Vec<u32>) {
@@ -234,11 +257,10 @@ struct Wakers<'a> {
     wakes: HashMap<(usize, usize), usize>,
     /// Waits whose end is known to be one of those, by the event that began them.
     awaited: HashSet<(usize, usize)>,
-    /// After which events the thread called the kernel to wake another, by thread and event, and how long
-    /// that took.
-    calls: HashMap<(usize, usize), u64>,
     /// The number of each barrier at which a thread met another, by lock.
     meetings: HashMap<u32, u32>,
+    /// What it takes to yield where nobody else is ready: as long as one in a hundred.
+    yields_ns: u64,
 }
 
 /// A wait that was seen whole.
@@ -251,11 +273,14 @@ struct Wait {
 }
 
 impl<'a> Wakers<'a> {
-    fn of(process: &Process, stretch: &Stretch, counted: &'a Counted, wake_ns: u64) -> Wakers<'a> {
+    fn of(process: &Process, stretch: &Stretch, counted: &'a Counted, overhead: Overhead) -> Wakers<'a> {
         let mut waits: HashMap<u32, Vec<Wait>> = HashMap::new();
         let mut signals: Vec<(u64, u32, bool, usize, usize)> = Vec::new();
+        let mut yields: Vec<u64> = Vec::new();
         for (thread, Thread { events, .. }) in stretch.threads.iter().enumerate() {
             let mut begun: Option<(u64, u32, usize)> = None;
+            let pairs = events.windows(2).filter(|pair| pair[0].1 == recording::YIELDS);
+            yields.extend(pairs.map(|pair| pair[1].0 - pair[0].0));
             for (at, &(time, what, lock, _)) in events.iter().enumerate() {
                 match what {
                     recording::BLOCKS => begun = Some((time, lock, at)),
@@ -278,9 +303,12 @@ impl<'a> Wakers<'a> {
             numbers: HashMap::new(),
             wakes: HashMap::new(),
             awaited: HashSet::new(),
-            calls: HashMap::new(),
             meetings: HashMap::new(),
+            yields_ns: 0,
         };
+        yields.sort_unstable();
+        wakers.yields_ns =
+            yields.get(yields.len() / 100).map_or(0, |ns| ns.saturating_sub(overhead.outside_ns));
         for (&lock, waits) in &waits {
             let threads: HashSet<usize> = waits.iter().map(|wait| wait.thread).collect();
             if process.locks[lock as usize].of_kind() == LockKind::Barrier && threads.len() > 1 {
@@ -312,9 +340,6 @@ impl<'a> Wakers<'a> {
                 !woken && wait.until >= time
             });
             let woken = if all { usize::MAX - left } else { 1 - left };
-            if woken > 0 {
-                wakers.calls.insert((thread, at), wake_ns);
-            }
             if woken > 0 && !counts {
                 let number = wakers.numbers.len() as u32;
                 wakers.numbers.entry(lock).or_insert(number);
@@ -323,54 +348,13 @@ impl<'a> Wakers<'a> {
         }
         wakers
     }
-
-    /// A thread that has waited for longer than a call takes does not know whether others sleep: it releases
-    /// the lock by a call. And for each wait in which a thread slept, the last release before woke it.
-    /// (Threads that take the lock while the one that was woken comes release it without a call.)
-    fn releases_call(&mut self, stretch: &Stretch, numbers: &[Option<u32>], takes: Takes, slept_ns: u64) {
-        let mut waits: Vec<(u64, u32, usize)> = Vec::new();
-        let mut releases: HashMap<u32, Vec<(u64, usize, usize)>> = HashMap::new();
-        for (thread, Thread { events, .. }) in stretch.threads.iter().enumerate() {
-            let (mut since, mut waited) = (0, HashSet::new());
-            for (at, &(time, what, lock, _)) in events.iter().enumerate() {
-                let Some(lock) = numbers.get(lock as usize).copied().flatten() else { continue };
-                match what {
-                    recording::WAITS => since = time,
-                    recording::ACQUIRED_AFTER => {
-                        if time - since > takes.call_ns {
-                            waited.insert(lock);
-                        }
-                        if time - since > slept_ns {
-                            waits.push((time, lock, thread));
-                        }
-                    }
-                    recording::RELEASED => {
-                        if waited.remove(&lock) {
-                            self.calls.insert((thread, at), takes.call_ns);
-                        }
-                        releases.entry(lock).or_default().push((time, thread, at));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        releases.values_mut().for_each(|releases| releases.sort_unstable());
-        for (until, lock, waiter) in waits {
-            let Some(releases) = releases.get(&lock) else { continue };
-            let before = releases.partition_point(|(time, ..)| *time < until);
-            if let Some((_, thread, at)) = releases[..before].iter().rfind(|(_, thread, _)| *thread != waiter)
-            {
-                self.calls.insert((*thread, *at), takes.wake_ns);
-            }
-        }
-    }
 }
 
 /// A thread's life, so far.
 struct Reading<'a> {
     process: &'a Process,
     numbers: &'a [Option<u32>],
-    takes: Takes,
+    overhead: Overhead,
     index: usize,
     wakers: &'a Wakers<'a>,
     steps: Vec<Step>,
@@ -383,8 +367,6 @@ struct Reading<'a> {
     /// What is held, and since when.
     held: Vec<(u32, u64)>,
     doing: Doing,
-    /// For how long it was in the kernel since the last event, to wake another thread.
-    called_ns: u64,
     /// The clock of CPU time when it was last looked at: CPU time, switches; and how much work came after
     /// that.
     clock: Option<(u64, u32)>,
@@ -394,8 +376,21 @@ struct Reading<'a> {
     /// CPU time that it had, and time in which it was ready and had none.
     worked_ns: u64,
     without_ns: u64,
-    /// Where everything was last released: steps, places, time, and what was blocked until then.
-    whole: Option<(usize, usize, u64, u64)>,
+    /// Where everything was last released.
+    whole: Option<Whole>,
+    /// What it first acquired with nothing in its hands, where; and the last time that it came to that again,
+    /// where everything had been released before.
+    first: Option<(u32, u64)>,
+    first_again: Option<Whole>,
+}
+
+/// A moment at which a thread holds nothing: steps and places so far, time, and what was blocked until then.
+#[derive(Clone, Copy)]
+struct Whole {
+    steps: usize,
+    places: usize,
+    time: u64,
+    blocked_ns: u64,
 }
 
 /// What the thread does between events.
@@ -407,12 +402,20 @@ enum Doing {
         since: u64,
         how: Blocked,
     },
-    /// Waits, because it needs something for which it has released this lock; and since when it waits to have
-    /// it again.
-    Needs {
-        lock: Option<u32>,
-        since: Option<u64>,
-    },
+    /// Waits for a condition variable, for which it has released its mutex.
+    Waits(Wanted),
+}
+
+/// A thread that waits for a condition variable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Wanted {
+    /// What it awaits, unless that is among the steps already.
+    what: Option<u32>,
+    began: u64,
+    took: Picoseconds,
+    mutex: Option<u32>,
+    /// Since when it wants the mutex again.
+    since: Option<u64>,
 }
 
 /// What ends it.
@@ -430,6 +433,7 @@ enum Blocked {
 
 #[derive(Default)]
 struct Life {
+    begins: Picoseconds,
     steps: Vec<Step>,
     places: Vec<u32>,
     span: Picoseconds,
@@ -437,13 +441,15 @@ struct Life {
     blocked: Picoseconds,
     worked_ns: u64,
     without_ns: u64,
+    /// It still waits for a lock.
+    waits: bool,
 }
 
 impl<'a> Reading<'a> {
     fn new(
         process: &'a Process,
         numbers: &'a [Option<u32>],
-        takes: Takes,
+        overhead: Overhead,
         index: usize,
         wakers: &'a Wakers<'a>,
     ) -> Reading<'a> {
@@ -451,7 +457,7 @@ impl<'a> Reading<'a> {
         Reading {
             process,
             numbers,
-            takes,
+            overhead,
             index,
             wakers,
             steps: Vec::new(),
@@ -460,7 +466,6 @@ impl<'a> Reading<'a> {
             began: None,
             held: Vec::new(),
             doing: Doing::Works,
-            called_ns: 0,
             clock: None,
             assumed_ns: 0,
             sums: vec![Rates::default(); count],
@@ -468,6 +473,8 @@ impl<'a> Reading<'a> {
             worked_ns: 0,
             without_ns: 0,
             whole: None,
+            first: None,
+            first_again: None,
         }
     }
 
@@ -476,16 +483,15 @@ impl<'a> Reading<'a> {
             self.looked(time, more, lock);
             return;
         }
-        if what == recording::WROTE {
+        if what == recording::ENDED {
             self.assumed_ns += time.saturating_sub(self.last.unwrap_or(time));
             self.last = Some(time);
             return;
         }
         self.passes(time, what);
-        self.called_ns = self.wakers.calls.get(&(self.index, at)).copied().unwrap_or(0);
         let number = self.numbers.get(lock as usize).copied().flatten();
-        if let Doing::Needs { lock: of, since } = self.doing {
-            self.needs(time, what, number, of, since);
+        if let Doing::Waits(wanted) = self.doing {
+            self.waits(time, what, number, wanted);
             self.last = Some(time);
             return;
         }
@@ -504,6 +510,12 @@ impl<'a> Reading<'a> {
                 if let Some(number) = number {
                     self.sums[number as usize].acquisitions += 1.0;
                     self.held.push((number, time));
+                    if self.began.is_some()
+                        && self.held.len() == 1
+                        && *self.first.get_or_insert((number, more)) == (number, more)
+                    {
+                        self.first_again = self.whole;
+                    }
                     let reads = matches!(
                         self.process.locks[lock as usize].of_kind(),
                         LockKind::RwReaders | LockKind::SharedRwReaders
@@ -516,7 +528,7 @@ impl<'a> Reading<'a> {
                     self.places.push(more as u32);
                     let passed = self.wakers.counted.passed(lock, more);
                     if let Some(what) = passed.and_then(|condition| self.wakers.numbers.get(&condition)) {
-                        self.steps.push(Step::Need { what: *what, lock: number });
+                        self.steps.push(Step::Await { what: Some(*what), under: Some(number), took: 0 });
                     }
                 }
             }
@@ -539,13 +551,17 @@ impl<'a> Reading<'a> {
             }
             (recording::BLOCKS, _) => {
                 let wakers = self.wakers;
-                // Its need is among the steps, unless it began before the stretch.
-                if wakers.counted.has(lock) && !self.held.is_empty() {
-                    self.doing = Doing::Needs { lock: None, since: None };
+                let awaits = wakers.numbers.get(&lock).filter(|_| wakers.awaited.contains(&(self.index, at)));
+                let is_condition = self.process.locks[lock as usize].of_kind() == LockKind::Condition;
+                // If it counts, that is among the steps, unless it began before the stretch.
+                let counts = wakers.counted.has(lock);
+                if is_condition && !self.held.is_empty() && (counts || awaits.is_some()) {
+                    let what = awaits.copied().filter(|_| !counts);
+                    self.doing =
+                        Doing::Waits(Wanted { what, began: time, took: 0, mutex: None, since: None });
                     self.last = Some(time);
                     return;
                 }
-                let awaits = wakers.numbers.get(&lock).filter(|_| wakers.awaited.contains(&(self.index, at)));
                 let how = match (awaits, wakers.meetings.get(&lock)) {
                     (Some(what), _) => Blocked::Awaits(*what),
                     (None, Some(place)) => Blocked::Meets(*place),
@@ -577,33 +593,44 @@ impl<'a> Reading<'a> {
                 self.places.clear();
                 self.blocked_ns = 0;
             }
-            self.whole = Some((self.steps.len(), self.places.len(), time, self.blocked_ns));
+            self.whole = Some(Whole {
+                steps: self.steps.len(),
+                places: self.places.len(),
+                time,
+                blocked_ns: self.blocked_ns,
+            });
         }
     }
 
-    /// An event of a thread that waits for what it needs: until it has the lock again.
-    fn needs(&mut self, time: u64, what: u8, number: Option<u32>, lock: Option<u32>, since: Option<u64>) {
+    /// An event of a thread that waits for a condition variable: until it has the mutex again.
+    fn waits(&mut self, time: u64, what: u8, number: Option<u32>, mut wanted: Wanted) {
         match what {
-            recording::RELEASED if lock.is_none() => {
+            recording::RELEASED if wanted.mutex.is_none() => {
                 if let Some(at) = self.held.iter().rposition(|(of, _)| Some(*of) == number) {
                     let (number, began) = self.held[at];
                     self.sums[number as usize].held += time.saturating_sub(began) as f64 / 1e9;
                 }
-                self.doing = Doing::Needs { lock: number, since };
+                wanted.mutex = number;
             }
-            recording::WAITS if number == lock => self.doing = Doing::Needs { lock, since: Some(time) },
-            recording::ACQUIRED | recording::ACQUIRED_AFTER if number == lock => {
-                if let Some(since) = since {
-                    self.waited(lock, time.saturating_sub(since));
+            recording::UNBLOCKED => wanted.took = time.saturating_sub(wanted.began) * NANOSECOND,
+            recording::WAITS if number == wanted.mutex => wanted.since = Some(time),
+            recording::ACQUIRED | recording::ACQUIRED_AFTER if number == wanted.mutex => {
+                if let Some(since) = wanted.since {
+                    self.waited(number, time.saturating_sub(since));
                 }
-                if let Some(lock) = lock {
-                    self.sums[lock as usize].acquisitions += 1.0;
-                    self.held.iter_mut().filter(|(of, _)| *of == lock).for_each(|(_, began)| *began = time);
+                if let Some(number) = number {
+                    self.sums[number as usize].acquisitions += 1.0;
+                    self.held.iter_mut().filter(|(of, _)| *of == number).for_each(|(_, began)| *began = time);
+                }
+                if wanted.what.is_some() {
+                    self.steps.push(Step::Await { what: wanted.what, under: number, took: wanted.took });
                 }
                 self.doing = Doing::Works;
+                return;
             }
             _ => {}
         }
+        self.doing = Doing::Waits(wanted);
     }
 
     fn waited(&mut self, number: Option<u32>, ns: u64) {
@@ -619,12 +646,10 @@ impl<'a> Reading<'a> {
         if self.doing != Doing::Works {
             return;
         }
-        let Takes { overhead, .. } = self.takes;
-        let takes = std::mem::take(&mut self.called_ns)
-            + match what {
-                recording::RELEASED => overhead.inside_ns,
-                _ => overhead.outside_ns,
-            };
+        let takes = match what {
+            recording::RELEASED => self.overhead.inside_ns,
+            _ => self.overhead.outside_ns,
+        };
         let gap = time.saturating_sub(last);
         self.assumed_ns += gap;
         self.worked_ns += gap;
@@ -673,9 +698,9 @@ impl<'a> Reading<'a> {
         let blocked = time.saturating_sub(since);
         let took = blocked * NANOSECOND;
         self.steps.push(match how {
-            Blocked::Awaits(what) => Step::Await { what, took },
+            Blocked::Awaits(what) => Step::Await { what: Some(what), under: None, took },
             Blocked::Meets(place) => Step::Meet(place),
-            Blocked::Yields => Step::Yield,
+            Blocked::Yields => Step::Yield(self.wakers.yields_ns * NANOSECOND),
             Blocked::Takes => {
                 self.blocked_ns += blocked;
                 Step::Block(took)
@@ -693,10 +718,18 @@ impl<'a> Reading<'a> {
         }
         let sums = std::mem::take(&mut self.sums);
         let (worked_ns, without_ns) = (self.worked_ns, self.without_ns);
-        let none = Life { sums, worked_ns, without_ns, ..Life::default() };
-        let (Some(began), Some((steps, places, ended, mut blocked_ns))) = (self.began, self.whole) else {
+        let waits = matches!(self.doing, Doing::WaitsForLock(..));
+        let none = Life { sums, worked_ns, without_ns, waits, ..Life::default() };
+        let (Some(began), Some(mut end)) = (self.began, self.whole) else {
             return none;
         };
+        // Best where it begins to do again what it first did: so that it goes round as it would have gone on.
+        if self.doing == Doing::Works
+            && let Some(again) = self.first_again.filter(|again| 4 * again.steps >= 3 * end.steps)
+        {
+            end = again;
+        }
+        let Whole { steps, places, time: ended, mut blocked_ns } = end;
         self.steps.truncate(steps);
         self.places.truncate(places);
         let mut span = ended.saturating_sub(began);
@@ -712,6 +745,7 @@ impl<'a> Reading<'a> {
             return none;
         }
         Life {
+            begins: began * NANOSECOND,
             steps: self.steps,
             places: self.places,
             span: span * NANOSECOND,
@@ -727,12 +761,7 @@ mod tests {
     use crate::record::recording::{ACQUIRED, BLOCKS, CPU, Lock, RELEASED, TRIED, UNBLOCKED, WAITS, WAKES};
 
     const US: u64 = 1000;
-    const TAKES: Takes = Takes {
-        overhead: Overhead { inside_ns: 100, outside_ns: 200 },
-        call_ns: 300,
-        wake_ns: 500,
-        slept_ns: Some(2000),
-    };
+    const OVERHEAD: Overhead = Overhead { inside_ns: 100, outside_ns: 200 };
 
     type Events = Vec<(u64, u8, u32, u64)>;
 
@@ -763,7 +792,7 @@ mod tests {
     }
 
     fn lives(process: &Process) -> Lives {
-        Lives::of(process, &process.stretches[0], &roles(process), &Counted::of(process), TAKES)
+        Lives::of(process, &process.stretches[0], &roles(process), &Counted::of(process), OVERHEAD)
     }
 
     const fn work(ns: u64) -> Step {
@@ -795,6 +824,52 @@ mod tests {
         assert_eq!(lives.places, [[1, 2]]);
         // All three count, in a thousandth of a second.
         assert_eq!(lives.measured[0].acquisitions, 3000.0);
+    }
+
+    #[test]
+    fn steps_end_where_they_would_begin_again() {
+        // Two locks in turn: seen are one and a half rounds.
+        let hold = |at: u64, lock: u32| [(at, ACQUIRED, lock, 1), (at + US, RELEASED, lock, 1)];
+        let mut process = process(vec![
+            [
+                hold(0, 4),
+                hold(10 * US, 1),
+                hold(20 * US, 4),
+                hold(30 * US, 1),
+                hold(40 * US, 4),
+                hold(50 * US, 1),
+            ]
+            .concat(),
+        ]);
+        process.locks.push(Lock { address: 256, kind_number: LockKind::Mutex as u8, ..Lock::default() });
+        let lives = lives(&process);
+        let locks = |step: &Step| if let Step::Lock(lock) = *step { Some(lock) } else { None };
+        // The first hold may have begun with something else in its hands; then lock 1 comes first.
+        assert_eq!(lives.threads[0].iter().filter_map(locks).collect::<Vec<_>>(), [0, 1, 0, 1]);
+        assert_eq!((lives.begins[0], lives.places[0].len()), (US * NANOSECOND, 4));
+    }
+
+    #[test]
+    fn who_waited_all_the_time_is_there() {
+        let hold = |at: u64| [(at, ACQUIRED, 1, 1), (at + US, RELEASED, 1, 1)];
+        let holds = || -> Events { (0..10).flat_map(|at| hold(at * 10 * US)).collect() };
+        let mut process = process(vec![holds(), holds(), holds()]);
+        let stretch = |began_ns, threads| Stretch { began_ns, length_ns: 1000 * US, threads };
+        let after: Events = vec![(5 * US, recording::ACQUIRED_AFTER, 1, 1), (6 * US, RELEASED, 1, 1)];
+        // One is not seen, and has the lock later; another is not seen, and does something else later.
+        process.stretches.push(stretch(10_000 * US, vec![Thread { tid: 11, events: holds() }]));
+        process.stretches.push(stretch(
+            20_000 * US,
+            vec![Thread { tid: 10, events: holds() }, Thread { tid: 12, events: after }],
+        ));
+        let roles = roles(&process);
+        let counted = Counted::of(&process);
+        let of = |at: usize| Lives::of(&process, &process.stretches[at], &roles, &counted, OVERHEAD);
+        assert_eq!(of(0).threads.len(), 3);
+        let second = of(1);
+        assert_eq!(second.threads.len(), 2);
+        assert_eq!(second.threads[0], second.threads[1]);
+        assert_ne!(second.begins[0], second.begins[1]);
     }
 
     #[test]
@@ -860,7 +935,7 @@ mod tests {
         let count = |thread: usize, of: &dyn Fn(&Step) -> bool| {
             lives.threads[thread].iter().filter(|step| of(step)).count()
         };
-        let is_await = |step: &Step| matches!(step, Step::Await { what: 0, .. });
+        let is_await = |step: &Step| matches!(step, Step::Await { what: Some(0), .. });
         assert_eq!((count(0, &is_await), count(1, &is_await)), (1, 0), "{:?}", lives.threads);
         let is_wake = |step: &Step| *step == Step::Wake(0);
         assert_eq!((count(0, &is_wake), count(1, &is_wake)), (0, 1), "{:?}", lives.threads);
@@ -870,30 +945,24 @@ mod tests {
 
     #[test]
     fn what_writing_down_and_calls_took_is_no_work() {
-        let lives = lives(&process(vec![
-            vec![
-                (0, RELEASED, 1, 1), // of a hold that began before
-                (10 * US, ACQUIRED, 1, 1),
-                (40 * US, recording::WROTE, 0, 0),
-                (41 * US, RELEASED, 1, 1), // and wakes the other
-                (51 * US, recording::YIELDS, 0, 0),
-                (59 * US, UNBLOCKED, 0, 0),
-                (60 * US, ACQUIRED, 1, 1),
-                (61 * US, RELEASED, 1, 1),
-            ],
-            vec![
-                (20 * US, WAITS, 1, 2),
-                (45 * US, recording::ACQUIRED_AFTER, 1, 2),
-                (46 * US, RELEASED, 1, 2),
-            ],
-        ]));
+        let lives = lives(&process(vec![vec![
+            (0, RELEASED, 1, 1), // of a hold that began before
+            (10 * US, ACQUIRED, 1, 1),
+            (40 * US, recording::ENDED, 0, 0),
+            (41 * US, RELEASED, 1, 1),
+            (44 * US, recording::ENDED, 0, 0), // it woke a thread
+            (51 * US, recording::YIELDS, 0, 0),
+            (59 * US, UNBLOCKED, 0, 0),
+            (60 * US, ACQUIRED, 1, 1),
+            (61 * US, RELEASED, 1, 1),
+        ]]));
         let steps = [
             work(10 * US - 200),
             Step::Lock(0),
             work(US - 100),
             Step::Unlock(0),
-            work(10 * US - 200 - 500),
-            Step::Yield,
+            work(7 * US - 200),
+            Step::Yield((8 * US - 200) * NANOSECOND),
             work(US - 200),
             Step::Lock(0),
             work(US - 100),
@@ -926,11 +995,19 @@ mod tests {
         let lives = lives(&process);
         let count =
             |thread: usize, step: Step| lives.threads[thread].iter().filter(|it| **it == step).count();
-        assert_eq!((count(0, Step::Wake(0)), count(1, Step::Need { what: 0, lock: 0 })), (20, 20));
+        assert_eq!(
+            (count(0, Step::Wake(0)), count(1, Step::Await { what: Some(0), under: Some(0), took: 0 })),
+            (19, 19),
+            "the last round is where the first would begin again"
+        );
         // Its waits are not acquisitions of their own in the replay.
-        assert_eq!((count(1, Step::Lock(0)), count(1, Step::Unlock(0))), (20, 20), "{:?}", lives.threads[1]);
+        assert_eq!((count(1, Step::Lock(0)), count(1, Step::Unlock(0))), (19, 19), "{:?}", lives.threads[1]);
         assert_eq!(lives.before, [0]);
-        assert!(!lives.threads[1].iter().any(|step| matches!(step, Step::Block(_) | Step::Await { .. })));
+        assert!(
+            !lives.threads[1]
+                .iter()
+                .any(|step| matches!(step, Step::Block(_) | Step::Await { took: 1.., .. }))
+        );
     }
 
     #[test]

@@ -76,6 +76,8 @@ struct Bed<'a> {
 struct Known {
     recording: Recording,
     off: f64,
+    /// The rate of the replay, of what was measured.
+    rate: f64,
 }
 
 pub(super) fn validate(args: &Args) -> Result<(), Failure> {
@@ -158,7 +160,7 @@ impl Bed<'_> {
             say(format_args!("{}: {}", program.name, why_useless(&report)));
             return Ok(None);
         }
-        Ok(Some(Known { recording, off }))
+        Ok(Some(Known { recording, off, rate: report.self_test.rate.median }))
     }
 
     /// (a) The same program on other locks: all pairs.
@@ -168,7 +170,12 @@ impl Bed<'_> {
         for program in &programs {
             let Some(known) = self.record(program, &[], validation)? else { continue };
             let ready = ready(self.args, self.args.recording.as_path(), &known.recording)?;
-            let rates = LOCKS.map(|lock| ready.rate(On::of(lock, None)?, &ready.machine, |_, _| {}));
+            let rates = LOCKS.map(|lock| {
+                let on = On::of(lock, None)?;
+                let rate = ready.rate(on, &ready.machine, |_, _| {})?;
+                // As `questions` does.
+                Ok(if on == ready.own { rate / known.rate } else { rate })
+            });
             let runs: Vec<_> = LOCKS.iter().map(|lock| (program, self.run_on(lock))).collect();
             let times = self.medians(&runs)?;
             let rates = rates.into_iter().collect::<Result<Vec<f64>, Failure>>()?;

@@ -59,21 +59,17 @@ impl Change {
 /// The locks of a replay, by number, and the steps.
 #[derive(Clone)]
 pub(super) struct World {
-    pub(super) threads: Vec<Vec<Step>>,
+    pub(super) lives: Lives,
     pub(super) locks: Vec<Part<'static>>,
     /// What a readers-writer lock in the place of another would be.
     shared: Kind<'static>,
-    /// Of each thread: where it acquires what it acquires, and its role.
-    places: Vec<Vec<u32>>,
-    roles: Vec<usize>,
 }
 
 impl World {
     /// The program as it was, with these locks for mutexes, spinlocks and readers-writer locks.
     pub(super) fn new(lives: &Lives, kind: impl Fn(u32) -> Kind<'static>, shared: Kind<'static>) -> World {
         let locks = lives.locks.iter().map(|&lock| Part { kind: kind(lock), number: 1 }).collect();
-        let Lives { threads, places, roles, .. } = lives.clone();
-        World { threads, locks, shared, places, roles }
+        World { lives: lives.clone(), locks, shared }
     }
 
     /// The same with a change to these locks; whether a place is one of the lines that were named is for
@@ -90,9 +86,10 @@ impl World {
             }
         }
         match change {
-            Change::Half => self.threads.iter_mut().for_each(|steps| halve(steps, locks)),
+            Change::Half => self.lives.threads.iter_mut().for_each(|steps| halve(steps, locks)),
             Change::ReadersWriter(lines) => {
-                for (steps, places) in self.threads.iter_mut().zip(&self.places) {
+                let lives = &mut self.lives;
+                for (steps, places) in lives.threads.iter_mut().zip(&lives.places) {
                     let mut places = places.iter();
                     for step in steps {
                         let (Step::Lock(lock) | Step::Read(lock) | Step::Try(lock)) = *step else { continue };
@@ -110,29 +107,25 @@ impl World {
     /// So many threads with the first role: the last ones are left out, or all are there several times in
     /// turn.
     pub(super) fn resize(&mut self, wanted: usize) {
-        let members: Vec<usize> = (0..self.threads.len()).filter(|&thread| self.roles[thread] == 0).collect();
-        if members.is_empty() {
-            return;
-        }
-        for extra in members.len()..wanted {
-            let like = members[extra % members.len()];
-            self.threads.push(self.threads[like].clone());
-            self.places.push(self.places[like].clone());
-            self.roles.push(0);
+        let lives = &mut self.lives;
+        let members: Vec<usize> = (0..lives.threads.len()).filter(|&at| lives.roles[at] == 0).collect();
+        for _ in members.len()..wanted {
+            lives.add_like(0);
         }
         for &thread in members.iter().skip(wanted) {
-            self.threads[thread].clear();
+            lives.threads[thread].clear();
         }
     }
 
     /// The steps without anybody who wakes another: all that was waited for takes the time that it took.
     pub(super) fn unpaired(&self) -> Vec<Vec<Step>> {
         let step = |step: &Step| match *step {
-            Step::Await { took, .. } => Some(Step::Block(took)),
-            Step::Wake(_) | Step::Need { .. } => None,
+            // Perhaps it did not wait.
+            Step::Wake(_) | Step::Await { took: 0, .. } => None,
+            Step::Await { under, took, .. } => Some(Step::Await { what: None, under, took }),
             step => Some(step),
         };
-        self.threads.iter().map(|steps| steps.iter().filter_map(step).collect()).collect()
+        self.lives.threads.iter().map(|steps| steps.iter().filter_map(step).collect()).collect()
     }
 
     /// Beside this number of threads of other programs that only compute, on average.
@@ -148,9 +141,10 @@ impl World {
     }
 
     fn add(&mut self, steps: Vec<Step>) {
-        self.threads.push(steps);
-        self.places.push(Vec::new());
-        self.roles.push(usize::MAX);
+        self.lives.threads.push(steps);
+        self.lives.begins.push(0);
+        self.lives.places.push(Vec::new());
+        self.lives.roles.push(usize::MAX);
     }
 
     /// How many threads have the first role.
@@ -201,6 +195,7 @@ mod tests {
         let hold = |lock| [Step::Lock(lock), Step::Work(100), Step::Unlock(lock), Step::Work(100)];
         let lives = Lives {
             threads: vec![[hold(0), hold(1)].concat(), hold(1).to_vec(), hold(1).to_vec()],
+            begins: vec![0; 3],
             places: vec![vec![1, 2], vec![2], vec![2]],
             roles: vec![1, 0, 0],
             locks: vec![1, 2],
@@ -210,21 +205,24 @@ mod tests {
         let mut changed = world();
         changed.change(&[1], &Change::Half, |_, _| unreachable!("no lines"));
         assert_eq!(
-            changed.threads[0],
+            changed.lives.threads[0],
             [hold(0), [Step::Lock(1), Step::Work(50), hold(1)[2], hold(1)[3]]].concat()
         );
         let mut changed = world();
         changed.change(&[0, 1], &Change::ReadersWriter(vec!["x".to_owned()]), |place, _| place == 2);
-        assert_eq!((changed.threads[0][0], changed.threads[0][4]), (Step::Lock(0), Step::Read(1)));
+        assert_eq!(
+            (changed.lives.threads[0][0], changed.lives.threads[0][4]),
+            (Step::Lock(0), Step::Read(1))
+        );
         for (wanted, left) in [(1, 2), (2, 3), (5, 6)] {
             let mut sized = world();
             sized.resize(wanted);
-            assert_eq!(sized.threads.iter().filter(|steps| !steps.is_empty()).count(), left);
+            assert_eq!(sized.lives.threads.iter().filter(|steps| !steps.is_empty()).count(), left);
         }
         let mut beside = world();
         beside.beside(1.25);
         assert_eq!(
-            beside.threads[3..],
+            beside.lives.threads[3..],
             [vec![Step::Work(1_000_000_000)], vec![Step::Work(250_000_000), Step::Block(750_000_000)]]
         );
     }

@@ -115,8 +115,8 @@ pub(crate) const CPU: u8 = 11;
 pub(crate) const TRIED: u8 = 12;
 /// It gives its CPU to others that are ready, until `UNBLOCKED`.
 pub(crate) const YIELDS: u8 = 13;
-/// Until now it was writing the event before down.
-pub(crate) const WROTE: u8 = 14;
+/// What the event before was about ended now: a call that woke a thread, or the writing down.
+pub(crate) const ENDED: u8 = 14;
 
 /// A lock of which nothing is known.
 pub(crate) const NO_LOCK: u32 = 0;
@@ -316,7 +316,7 @@ impl Tables {
             What::Blocks => (at, BLOCKS, lock, place),
             What::Unblocked { timed_out: false } => (at, UNBLOCKED, lock, place),
             What::Unblocked { timed_out: true } => (at, TIMED_OUT, lock, place),
-            What::Wrote => (at, WROTE, lock, place),
+            What::Ended => (at, ENDED, lock, place),
             What::Yields => (at, YIELDS, lock, place),
             What::Wakes { all: false } => (at, WAKES, lock, place),
             What::Wakes { all: true } => (at, WAKES_ALL, lock, place),

@@ -64,6 +64,8 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
     let (wake, runs) =
         futex.other.map_or((switch, 3.0 * switch), |other| (other.call.median - call, other.runs.median));
     let slice = slice(cpus.len());
+    // Waiting for a slice to end would take far longer.
+    let at_once = futex.preempts.median < slice / 10.0;
     let line = "bench floor: a cache line's way";
     let cfs = "Linux's base slice: 0.7 ms times 1 + log2 of the CPUs, 8 at most";
     let estimate = "an estimate";
@@ -97,14 +99,37 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
         ("migration", 1_000.0, estimate),
         ("latency", slice, cfs),
         ("granularity", slice, cfs),
-        ("wakeup_granularity", slice, cfs),
+        (
+            "wakeup_granularity",
+            if at_once { 0.0 } else { slice },
+            "bench floor: whether a woken thread takes its waker's CPU at once",
+        ),
     ];
+    let idle = futex.idle.map(|idle| {
+        [
+            ("awake", 8_000.0, "an estimate: more than the 4 us that bench floor tries"),
+            ("wake", (idle.awake_call_ns - call).max(0.0), "bench floor: such a wake-up, less a call"),
+            (
+                "wake_latency",
+                (idle.awake_runs_ns - call - switch).max(0.0),
+                "bench floor: until the thread runs, less a call and a switch",
+            ),
+            ("chance", idle.chance * 256.0, "bench floor: how much sooner than the mean one in ten runs"),
+            (
+                "interrupt",
+                if at_once { (idle.busy_runs.median - call - switch).max(0.0) } else { 0.0 },
+                "bench floor: until a woken thread runs where another computes, less a call and a switch",
+            ),
+        ]
+    });
     let mut text = format!(
         "name = \"here\"\nabout = \"this machine\"\nsource = \"/sys/devices/system/cpu\"\nsockets = \
             {}\ncores_a_socket = {}\nthreads_a_core = {}\n",
         shape.sockets, shape.cores_a_socket, shape.threads_a_core
     );
-    for (table, figures) in [("costs", &costs[..]), ("scheduler", &scheduler[..])] {
+    let mut tables = vec![("costs", &costs[..]), ("scheduler", &scheduler[..])];
+    tables.extend(idle.as_ref().map(|idle| ("idle", &idle[..])));
+    for (table, figures) in tables {
         // Writing to a string does not fail.
         let _ = writeln!(text, "\n[{table}]");
         for (name, value, source) in figures {

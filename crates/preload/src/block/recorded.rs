@@ -34,4 +34,8 @@ extern "C" fn before_post(semaphore: usize, _: usize, _: usize, _: usize, pc: us
     WAIT
 }
 
-extern "C" fn after_post(_: c_int) {}
+extern "C" fn after_post(_: c_int) {
+    if stat::RECORDER.is_traced() {
+        stat::RECORDER.call_ended();
+    }
+}

@@ -20,37 +20,68 @@ const HELD: u32 = 1;
 /// Held, and a thread may sleep for it.
 const CONTENDED: u32 = 2;
 
+/// The three states.
+#[derive(Default)]
+pub(super) struct Drepper(U32);
+
+impl Drepper {
+    pub(super) fn acquire(&self) {
+        if let Err(seen) = self.0.compare_exchange(FREE, HELD, Relaxed, Relaxed) {
+            if seen == CONTENDED {
+                Sim::wait(&self.0, CONTENDED, Until::Woken);
+            }
+            self.acquire_as_contended();
+        }
+    }
+
+    /// As if others slept for it.
+    fn acquire_as_contended(&self) {
+        while self.0.swap(CONTENDED, Relaxed) != FREE {
+            Sim::wait(&self.0, CONTENDED, Until::Woken);
+        }
+    }
+
+    pub(super) fn release(&self) {
+        if self.0.swap(FREE, Relaxed) == CONTENDED {
+            Sim::wake(&self.0, 1);
+        }
+    }
+}
+
 /// See the module's documentation.
 #[derive(Default)]
-pub(super) struct Glibc {
-    futex: U32,
+pub(crate) struct Glibc {
+    futex: Drepper,
     owner: U32,
     users: U32,
 }
 
-impl Lock for Glibc {
-    fn lock(&self) {
-        if let Err(seen) = self.futex.compare_exchange(FREE, HELD, Relaxed, Relaxed) {
-            if seen == CONTENDED {
-                Sim::wait(&self.futex, CONTENDED, Until::Woken);
-            }
-            while self.futex.swap(CONTENDED, Relaxed) != FREE {
-                Sim::wait(&self.futex, CONTENDED, Until::Woken);
-            }
-        }
+impl Glibc {
+    /// After a wait for a condition variable, the mutex is acquired so.
+    pub(crate) fn acquire_as_contended(&self) {
+        self.futex.acquire_as_contended();
+        self.acquired();
+    }
+
+    fn acquired(&self) {
         self.owner.store(1 + Sim::current().unwrap_or(0), Relaxed);
         self.users.store(self.users.load(Relaxed) + 1, Relaxed);
+    }
+}
+
+impl Lock for Glibc {
+    fn lock(&self) {
+        self.futex.acquire();
+        self.acquired();
     }
 
     fn unlock(&self) {
         self.owner.store(0, Relaxed);
         self.users.store(self.users.load(Relaxed) - 1, Relaxed);
-        if self.futex.swap(FREE, Relaxed) == CONTENDED {
-            Sim::wake(&self.futex, 1);
-        }
+        self.futex.release();
     }
 
     fn is_free(&self) -> bool {
-        self.futex.peek() == FREE && self.users.peek() == 0
+        self.futex.0.peek() == FREE && self.users.peek() == 0
     }
 }

@@ -7,7 +7,8 @@
 
 mod cna;
 mod cohort;
-mod glibc;
+pub(crate) mod glibc;
+pub(crate) mod glibc_condvar;
 pub(crate) mod glibc_rwlock;
 mod mcs_park;
 mod nodes;

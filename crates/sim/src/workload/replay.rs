@@ -9,11 +9,15 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use poundlock_core::condvar::RawCondvar;
 use poundlock_core::platform::{Atomic, Platform, Until};
 
 use crate::atomic::U32;
 use crate::locks::{self, Lock};
 use crate::machine::{NANOSECOND, Picoseconds};
+use crate::mutexes::{self, Mutex};
+use crate::peers::glibc::Glibc;
+use crate::peers::glibc_condvar::GlibcCondvar;
 use crate::peers::glibc_rwlock::GlibcRwLock;
 use crate::platform::Sim;
 use crate::rwlocks::RwLock;
@@ -36,25 +40,20 @@ pub enum Step {
     Unlock(u32),
     /// Lets one thread go on that awaits what has this number, now or later.
     Wake(u32),
-    /// Goes on only if it may, once for each [`Step::Wake`]; while it may not, it releases the lock of this
-    /// number, which it holds, and waits, as with a condition variable.
-    Need {
-        /// What it needs.
-        what: u32,
-        /// The lock.
-        lock: u32,
-    },
     /// Waits until a thread lets it go on: once for each [`Step::Wake`].
     Await {
-        /// What it awaits.
-        what: u32,
-        /// How long that took when it was recorded. For those who would do without the waker.
+        /// What it awaits. If nothing, it takes as long as it took.
+        what: Option<u32>,
+        /// The mutex under which it does, which it holds: that of a condition variable. It is released
+        /// meanwhile.
+        under: Option<u32>,
+        /// How long that took when it was recorded, if it waited.
         took: Picoseconds,
     },
     /// Waits until all threads with such a step have come to it.
     Meet(u32),
-    /// Lets those who are ready have its CPU.
-    Yield,
+    /// Lets those who are ready have its CPU, which takes at least so long.
+    Yield(Picoseconds),
 }
 
 /// A lock in the replay.
@@ -82,6 +81,8 @@ pub struct Part<'a> {
 pub struct Replay<'a> {
     /// Each thread's steps.
     pub threads: &'a [Vec<Step>],
+    /// When each begins; those for which nothing is said, at once.
+    pub begins: &'a [Picoseconds],
     /// The locks, by number.
     pub locks: &'a [Part<'a>],
     /// How many threads have been let go on before the first step, for each thing that is awaited or needed.
@@ -95,8 +96,10 @@ pub struct Replay<'a> {
 /// What became of a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// Acquisitions.
+    /// Acquisitions, once for each step.
     pub acquisitions: u64,
+    /// Those after a wait for a condition variable.
+    pub again: u64,
     /// Those that waited.
     pub contended: u64,
     /// How long, together.
@@ -121,17 +124,24 @@ pub struct Replayed {
 const AT_ONCE: Picoseconds = 200 * NANOSECOND;
 
 enum Made {
+    /// One of our mutexes.
+    Mutex(Box<dyn Mutex>),
+    Glibc(Box<Alone<Glibc>>),
     Exclusive(Box<dyn Lock>),
     Shared(Box<RwLock>),
-    Glibc(Box<Alone<GlibcRwLock>>),
+    GlibcShared(Box<Alone<GlibcRwLock>>),
     Gone,
 }
 
 impl Made {
     fn new(kind: Kind<'_>) -> Option<Made> {
         Some(match kind {
-            Kind::Exclusive(name) => Made::Exclusive(locks::make(name)?),
-            Kind::Shared("glibc") => Made::Glibc(Box::default()),
+            Kind::Exclusive("glibc") => Made::Glibc(Box::default()),
+            Kind::Exclusive(name) => match mutexes::make(name) {
+                Some(mutex) => Made::Mutex(mutex),
+                None => Made::Exclusive(locks::make(name)?),
+            },
+            Kind::Shared("glibc") => Made::GlibcShared(Box::default()),
             Kind::Shared(name) => Made::Shared(Box::new(RwLock::make(name)?)),
             Kind::Gone => Made::Gone,
         })
@@ -139,6 +149,8 @@ impl Made {
 
     fn acquire(&self, reads: bool) {
         match self {
+            Made::Mutex(lock) => lock.lock(),
+            Made::Glibc(lock) => lock.lock(),
             Made::Exclusive(lock) => lock.lock(),
             Made::Shared(lock) => {
                 if reads {
@@ -147,19 +159,21 @@ impl Made {
                     lock.write(None);
                 }
             }
-            Made::Glibc(lock) if reads => lock.0.read(),
-            Made::Glibc(lock) => lock.0.write(),
+            Made::GlibcShared(lock) if reads => lock.0.read(),
+            Made::GlibcShared(lock) => lock.0.write(),
             Made::Gone => (),
         }
     }
 
     fn release(&self, reads: bool) {
         match self {
+            Made::Mutex(lock) => lock.unlock(),
+            Made::Glibc(lock) => lock.unlock(),
             Made::Exclusive(lock) => lock.unlock(),
             Made::Shared(lock) if reads => lock.raw().unlock_read(),
             Made::Shared(lock) => lock.raw().unlock_write(),
-            Made::Glibc(lock) if reads => lock.0.unlock_read(),
-            Made::Glibc(lock) => lock.0.unlock_write(),
+            Made::GlibcShared(lock) if reads => lock.0.unlock_read(),
+            Made::GlibcShared(lock) => lock.0.unlock_write(),
             Made::Gone => (),
         }
     }
@@ -189,44 +203,132 @@ impl Meeting {
     }
 }
 
+/// Where threads sleep until one lets them go on.
+enum Room {
+    /// A condition variable of ours, whose waiters use our mutexes.
+    Ours(Alone<RawCondvar<Sim>>),
+    /// glibc's, whose waiters use glibc's mutexes.
+    Glibc(Alone<GlibcCondvar>),
+    /// A futex that counts who was let go on, and how many sleep.
+    Bare(Alone<U32>, Cell<u32>),
+}
+
 /// What threads let each other go on with.
 struct Wakes {
-    /// How many may go on.
-    left: Alone<U32>,
-    waiting: Cell<u32>,
+    /// How many may go on. The program knows that from its own data, which its work looks at.
+    left: Cell<u32>,
+    room: Room,
 }
 
 impl Wakes {
-    fn wake(&self) {
-        let word = &self.left.0;
-        word.fetch_add(1, Relaxed);
-        // Who wakes nobody does not call the kernel.
-        if self.waiting.get() > 0 {
-            Sim::wake(word, 1);
-        }
+    /// One more may go on, and does not know yet.
+    fn post(&self) {
+        self.left.set(self.left.get() + 1);
     }
 
-    /// Whether the caller may go on, which then is one less that may.
-    fn take(&self) -> bool {
-        let word = &self.left.0;
-        loop {
-            match word.load(Relaxed) {
-                0 => return false,
-                many if word.compare_exchange(many, many - 1, Relaxed, Relaxed).is_ok() => return true,
-                _ => {}
+    fn signal(&self) {
+        match &self.room {
+            Room::Ours(condvar) => condvar.0.signal(),
+            Room::Glibc(condvar) => condvar.0.signal(),
+            Room::Bare(word, sleepers) => {
+                word.0.fetch_add(1, Relaxed);
+                // Who wakes nobody does not call the kernel.
+                if sleepers.get() > 0 {
+                    Sim::wake(&word.0, 1);
+                }
             }
         }
     }
 
-    fn sleep(&self) {
-        self.waiting.set(self.waiting.get() + 1);
-        Sim::wait(&self.left.0, 0, Until::Woken);
-        self.waiting.set(self.waiting.get() - 1);
+    /// Returns when the caller may go on, which then is one less that may. `under`: what it holds, and whether
+    /// as a reader. `again` is told whenever it has acquired that again, and since when it wanted to.
+    fn take(&self, under: Option<(&Made, bool)>, again: impl Fn(Picoseconds)) {
+        while self.left.get() == 0 {
+            again(self.sleep(under));
+        }
+        self.left.set(self.left.get() - 1);
+    }
+
+    fn sleep(&self, under: Option<(&Made, bool)>) -> Picoseconds {
+        match (&self.room, under) {
+            (Room::Ours(condvar), Some((Made::Mutex(mutex), _))) => {
+                mutex.wait(&condvar.0, None);
+                // It was requeued to the mutex: the wait for that is part of the other.
+                now()
+            }
+            (Room::Glibc(condvar), Some((Made::Glibc(mutex), _))) => {
+                condvar.0.wait(&mutex.0);
+                let woken = now();
+                mutex.0.acquire_as_contended();
+                woken
+            }
+            (Room::Bare(word, sleepers), under) => {
+                let seen = word.0.load(Relaxed);
+                if self.left.get() > 0 {
+                    return now();
+                }
+                if let Some((made, reads)) = under {
+                    made.release(reads);
+                }
+                sleepers.set(sleepers.get() + 1);
+                Sim::wait(&word.0, seen, Until::Woken);
+                sleepers.set(sleepers.get() - 1);
+                let woken = now();
+                if let Some((made, reads)) = under {
+                    made.acquire(reads);
+                }
+                woken
+            }
+            (Room::Ours(_) | Room::Glibc(_), _) => unreachable!("a room is for all who wait in it"),
+        }
     }
 }
 
+/// What a thread does, as the replay has it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Act {
+    Step(Step),
+    /// One more may go on with this: a part of a later step.
+    Post(u32),
+    /// The rest of it.
+    Signal(u32),
+}
+
+/// A condition changes under its mutex, also where the signal comes after: else the signal could come between
+/// a waiter's look and its wait. False in `changes` for what is signalled by a thread that has not had its
+/// mutex.
+fn acts(steps: &[Step], mutex_of: &[Option<u32>], changes: &mut [bool]) -> Vec<Act> {
+    let mut acts: Vec<Act> = Vec::with_capacity(steps.len());
+    let mut held: Vec<u32> = Vec::new();
+    for &step in steps {
+        match step {
+            Step::Lock(lock) | Step::Read(lock) | Step::Try(lock) => held.push(lock),
+            Step::Unlock(lock) => {
+                if let Some(at) = held.iter().rposition(|&of| of == lock) {
+                    held.remove(at);
+                }
+            }
+            Step::Wake(what) => {
+                if let Some(mutex) = mutex_of[what as usize].filter(|mutex| !held.contains(mutex)) {
+                    match acts.iter().rposition(|act| *act == Act::Step(Step::Unlock(mutex))) {
+                        Some(at) => {
+                            acts.insert(at, Act::Post(what));
+                            acts.push(Act::Signal(what));
+                            continue;
+                        }
+                        None => changes[what as usize] = false,
+                    }
+                }
+            }
+            _ => {}
+        }
+        acts.push(Act::Step(step));
+    }
+    acts
+}
+
 struct Shared {
-    steps: Vec<Vec<Step>>,
+    acts: Vec<Vec<Act>>,
     /// Each with how many have it or want it.
     locks: Vec<Vec<(Made, Cell<u32>)>>,
     /// For each thing that is awaited or needed.
@@ -244,7 +346,19 @@ impl Shared {
         loop {
             let round = now();
             let mut left_out = None;
-            for step in &self.steps[index] {
+            for act in &self.acts[index] {
+                let step = match act {
+                    Act::Step(step) => step,
+                    Act::Post(what) => {
+                        self.wakes[*what as usize].post();
+                        continue;
+                    }
+                    Act::Signal(what) => {
+                        self.wakes[*what as usize].signal();
+                        self.did(index);
+                        continue;
+                    }
+                };
                 if let Some(lock) = left_out {
                     match *step {
                         Step::Unlock(this) if this == lock => {
@@ -277,7 +391,7 @@ impl Shared {
                         users.set(users.get() + 1);
                         let begin = now();
                         made.acquire(reads);
-                        self.acquired(lock, begin);
+                        self.acquired(lock, begin, false);
                         held.push((lock, part, reads));
                     }
                     Step::Unlock(lock) => {
@@ -291,31 +405,39 @@ impl Shared {
                             users.set(users.get() - 1);
                         }
                     }
-                    Step::Wake(what) => self.wakes[what as usize].wake(),
-                    Step::Await { what, .. } => {
-                        while !self.wakes[what as usize].take() {
-                            self.wakes[what as usize].sleep();
-                        }
+                    Step::Wake(what) => {
+                        self.wakes[what as usize].post();
+                        self.wakes[what as usize].signal();
                     }
-                    Step::Need { what, lock } => {
+                    Step::Await { what, under: None, took } => match what {
+                        Some(what) => self.wakes[what as usize].take(None, |_| ()),
+                        None => sleep(took),
+                    },
+                    Step::Await { what, under: Some(lock), took } => {
                         let Some(&(_, part, reads)) = held.iter().find(|(of, ..)| *of == lock) else {
                             continue;
                         };
                         let made = &self.locks[lock as usize][part].0;
-                        while !self.wakes[what as usize].take() {
-                            made.release(reads);
-                            self.wakes[what as usize].sleep();
-                            let begin = now();
-                            made.acquire(reads);
-                            self.acquired(lock, begin);
+                        let again = |begin| self.acquired(lock, begin, true);
+                        match what {
+                            Some(what) => self.wakes[what as usize].take(Some((made, reads)), again),
+                            None => {
+                                made.release(reads);
+                                sleep(took);
+                                let begin = now();
+                                made.acquire(reads);
+                                again(begin);
+                            }
                         }
                     }
                     Step::Meet(place) => self.meetings[place as usize].meet(),
-                    Step::Yield => Sim::yield_now(),
+                    Step::Yield(time) => {
+                        let done = now() + time;
+                        Sim::yield_now();
+                        work(done.saturating_sub(now()));
+                    }
                 }
-                if now() >= self.warm_up {
-                    self.done[index].set(self.done[index].get() + 1);
-                }
+                self.did(index);
             }
             if now() == round {
                 // Steps that take no time would go on for ever at this moment.
@@ -324,14 +446,21 @@ impl Shared {
         }
     }
 
-    fn acquired(&self, lock: u32, begin: Picoseconds) {
+    fn did(&self, index: usize) {
+        if now() >= self.warm_up {
+            self.done[index].set(self.done[index].get() + 1);
+        }
+    }
+
+    fn acquired(&self, lock: u32, begin: Picoseconds, again: bool) {
         if begin < self.warm_up {
             return;
         }
         let took = now() - begin;
         let waits = &self.waits[lock as usize];
         let mut sum = waits.get();
-        sum.acquisitions += 1;
+        sum.acquisitions += u64::from(!again);
+        sum.again += u64::from(again);
         if took > AT_ONCE {
             sum.contended += 1;
             sum.waited += took;
@@ -358,7 +487,7 @@ impl Replay<'_> {
         };
         let steps = || self.threads.iter().flatten();
         let awaited = steps().filter_map(|step| match *step {
-            Step::Wake(what) | Step::Await { what, .. } | Step::Need { what, .. } => Some(what + 1),
+            Step::Wake(what) | Step::Await { what: Some(what), .. } => Some(what + 1),
             _ => None,
         });
         let awaited = awaited.max().unwrap_or(0);
@@ -370,15 +499,35 @@ impl Replay<'_> {
             all: self.threads.iter().filter(|steps| steps.contains(&Step::Meet(place))).count() as u32,
         });
         let meetings = meetings.collect();
+        let locks: Vec<_> = self.locks.iter().map(make).collect();
+        // The mutex under which each is awaited, if it always is the same.
+        let mut mutex_of = vec![None; awaited as usize];
+        let mut is_mutex = vec![true; awaited as usize];
+        for step in steps() {
+            if let Step::Await { what: Some(what), under, .. } = *step {
+                let known = mutex_of[what as usize].get_or_insert(under);
+                is_mutex[what as usize] &= *known == under;
+            }
+        }
+        let mutex_of: Vec<Option<u32>> = mutex_of.into_iter().map(Option::flatten).collect();
+        let acts = self.threads.iter().map(|steps| acts(steps, &mutex_of, &mut is_mutex)).collect();
+        let room = |what: usize| {
+            let mutex = mutex_of[what].filter(|_| is_mutex[what]).map(|mutex| &locks[mutex as usize][0].0);
+            match mutex {
+                Some(Made::Mutex(_)) => Room::Ours(Alone(RawCondvar::new())),
+                Some(Made::Glibc(_)) => Room::Glibc(Alone::default()),
+                _ => Room::Bare(Alone::default(), Cell::new(0)),
+            }
+        };
+        let wakes = (0..awaited as usize).map(|what| Wakes {
+            left: Cell::new(self.before.get(what).copied().unwrap_or(0)),
+            room: room(what),
+        });
+        let wakes = wakes.collect();
         let shared = Rc::new(Shared {
-            steps: self.threads.to_vec(),
-            locks: self.locks.iter().map(make).collect(),
-            wakes: (0..awaited as usize)
-                .map(|what| {
-                    let before = self.before.get(what).copied().unwrap_or(0);
-                    Wakes { left: Alone(U32::new(before)), waiting: Cell::new(0) }
-                })
-                .collect(),
+            acts,
+            locks,
+            wakes,
             meetings,
             done: self.threads.iter().map(|_| Cell::new(0)).collect(),
             waits: self.locks.iter().map(|_| Cell::default()).collect(),
@@ -386,7 +535,13 @@ impl Replay<'_> {
         });
         for index in (0..self.threads.len()).filter(|&index| !self.threads[index].is_empty()) {
             let shared = Rc::clone(&shared);
-            simulation.spawn(None, move || shared.thread(index));
+            let begins = self.begins.get(index).copied().unwrap_or(0);
+            simulation.spawn(None, move || {
+                if begins > 0 {
+                    sleep(begins);
+                }
+                shared.thread(index);
+            });
         }
         let summary = simulation.run(self.warm_up + self.time)?;
         Ok(Replayed {

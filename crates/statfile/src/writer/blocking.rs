@@ -136,12 +136,15 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// The calling thread wakes those who wait for the condition variable, by a call from `site`.
+    /// The calling thread is about to wake those who wait for the condition variable, by a call from `site`.
+    /// Whether [`Recorder::call_ended`] is to follow.
     #[cold]
-    pub fn wakes(&'static self, condition: LockRef<'_>, whom: Wake, site: CallSite) {
+    pub fn wakes(&'static self, condition: LockRef<'_>, whom: Wake, site: CallSite) -> bool {
         if self.checks() {
-            return self.checked_wakes(condition, whom, site);
+            self.checked_wakes(condition, whom, site);
+            return false;
         }
+        let mut traced = false;
         self.with_entry(condition, |visit_record, entry| {
             let holds = threads::holds(visit_record, entry);
             add(if whom == Wake::One { &holds.total } else { &holds.squares }, 1);
@@ -149,7 +152,7 @@ impl<H: Host> Recorder<H> {
             let map = unsafe { Map::from_base(visit_record.base.load(Relaxed) as *mut u8) };
             let word = condition.word.load(Relaxed);
             let all = u32::from(whom == Wake::All) << 8;
-            trace::note(map, visit_record, layout::TRACE_WAKES | all, word, site.pc as u64);
+            traced = trace::note(map, visit_record, layout::TRACE_WAKES | all, word, site.pc as u64);
             // Its figures are not those of a lock: never to be summed with others'.
             locks::waited(map, word);
             let slot = map.lock(word & INDEX_MASK);
@@ -160,6 +163,7 @@ impl<H: Host> Recorder<H> {
                 add(&holds.max, 1);
             }
         });
+        traced
     }
 
     fn with_entry(&'static self, lock: LockRef<'_>, act: impl FnOnce(&'static Record, &'static Entry)) {

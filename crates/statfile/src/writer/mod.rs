@@ -546,11 +546,18 @@ impl<H: Host> Recorder<H> {
     }
 
     /// The calling thread is about to release the lock, by a call from `site`. It must still hold it:
-    /// afterwards the lock's memory may be gone.
+    /// afterwards the lock's memory may be gone. Whether [`Recorder::call_ended`] is to follow.
     #[inline(always)]
-    pub fn released(&'static self, lock: LockRef<'_>, site: CallSite) {
-        if !self.released_at_once(lock) {
-            self.released_slowly(lock.word, lock.address, lock.kind as u32, lock.writers, site.pc, site.sp);
+    pub fn released(&'static self, lock: LockRef<'_>, site: CallSite) -> bool {
+        !self.released_at_once(lock)
+            && self.released_slowly(lock.word, lock.address, lock.kind as u32, lock.writers, site.pc, site.sp)
+    }
+
+    /// The release, the signal or the post that the calling thread was about to do is done.
+    #[cold]
+    pub fn call_ended(&'static self) {
+        if let Some(visit) = self.enter() {
+            trace::ended(visit.map, visit.record);
         }
     }
 
@@ -846,22 +853,24 @@ impl<H: Host> Recorder<H> {
         writers: Option<&AtomicU32>,
         pc: usize,
         sp: usize,
-    ) {
+    ) -> bool {
         let lock = LockRef { word, address, kind: LockKind::from_byte(kind as u8), writers };
         if self.checks() {
-            return self.checked_released(lock, CallSite { pc, sp });
+            self.checked_released(lock, CallSite { pc, sp });
+            return false;
         }
         let found = find::<H>(lock);
-        if let Some((record, _)) = found {
+        let traces = found.is_some_and(|(record, _)| {
             // SAFETY: the record's own mapping.
             let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
-            trace::note(map, record, layout::TRACE_RELEASED, lock.word.load(Relaxed), pc as u64);
-        }
+            trace::note(map, record, layout::TRACE_RELEASED, lock.word.load(Relaxed), pc as u64)
+        });
         match found {
             Some((record, entry)) if !waits::is_marked(lock) => hold_ended(record, entry),
             Some((_, entry)) => self.released_while_others_wait(lock, entry, CallSite { pc, sp }),
             None => Self::released_without_an_entry(address),
         }
+        traces
     }
 
     /// Takes the time that others have waited for it upon the hold that ends.

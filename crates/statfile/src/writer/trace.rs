@@ -20,13 +20,48 @@ const ALIKE: u32 = 8;
 const SHARE: u32 = 64;
 /// A thread that has done nothing with locks for so long may have been without a CPU.
 const LONG_NS: u64 = 20_000;
+/// A release or a signal that takes longer called the kernel.
+const CALL_NS: u64 = 150;
 
-/// Something that the calling thread, which has this record, did with the lock of this word.
+/// Something that the calling thread, which has this record, did with the lock of this word. Whether such
+/// things are written down.
 #[inline(always)]
-pub(super) fn note(map: Map, record: &Record, what: u32, word: u32, more: u64) {
-    if map.header().trace_room.load(Relaxed) != 0 {
+pub(super) fn note(map: Map, record: &Record, what: u32, word: u32, more: u64) -> bool {
+    let traces = map.header().trace_room.load(Relaxed) != 0;
+    if traces {
         note_it(map, record, what, word, more);
     }
+    traces
+}
+
+/// What the thread's last event was about is over. If it took long, it was a call to the kernel.
+pub(super) fn ended(map: Map, record: &Record) {
+    let page = record.tracer.load(Relaxed);
+    if page == 0 {
+        return;
+    }
+    // SAFETY: the record's tracer.
+    let tracer = unsafe { map.tracer(page) };
+    let now = clock::ticks(record.clock.load(Relaxed));
+    let took = clock::span(map, now.saturating_sub(tracer.last.load(Relaxed)));
+    if took < CALL_NS || tracer.busy.load(Relaxed) != 0 {
+        return;
+    }
+    tracer.busy.store(1, Relaxed);
+    tracer.last.store(now, Relaxed);
+    let stretch = stretch(map, now);
+    if stretch != 0
+        && let Some((chunk, _)) = chunk(map, record, tracer, stretch, now)
+    {
+        append(chunk, now, layout::TRACE_ENDED, 0, 0);
+        if took >= LONG_NS {
+            // It may have been without a CPU meanwhile.
+            let (cpu_ns, gave_up) = sys::cpu_time();
+            append(chunk, now, layout::TRACE_CPU | (gave_up.min(0xff_ffff) as u32) << 8, 0, cpu_ns);
+            append(chunk, clock::ticks(record.clock.load(Relaxed)), layout::TRACE_ENDED, 0, 0);
+        }
+    }
+    tracer.busy.store(0, Relaxed);
 }
 
 /// As [`note`]; and the next acquisition of the thread is to be noted, too, if there is a stretch or it comes
@@ -74,7 +109,7 @@ fn note_it(map: Map, record: &Record, what: u32, word: u32, more: u64) -> bool {
         append(chunk, now, what, word & INDEX_MASK, more);
         if is_late || is_new {
             // What that took is not the program's.
-            append(chunk, clock::ticks(record.clock.load(Relaxed)), layout::TRACE_WROTE, 0, 0);
+            append(chunk, clock::ticks(record.clock.load(Relaxed)), layout::TRACE_ENDED, 0, 0);
         }
     }
     tracer.busy.store(0, Relaxed);

@@ -90,7 +90,7 @@ fn signals_are_told_apart_by_who_has_the_mutex() {
     recorder.wakes(condition, Wake::One, NOWHERE);
     recorder.wakes(condition, Wake::All, NOWHERE);
     thread::scope(|scope| {
-        scope.spawn(|| (0..3).for_each(|_| recorder.wakes(condition, Wake::All, NOWHERE)));
+        scope.spawn(|| (0..3).for_each(|_| _ = recorder.wakes(condition, Wake::All, NOWHERE)));
     });
     recorder.released(mutex.seen(), NOWHERE);
     recorder.wakes(condition, Wake::One, NOWHERE);

@@ -566,7 +566,7 @@ fn garbage_in_the_word_does_no_harm() {
         match n % 3 {
             0 => contended_pair::<Garbage>(lock.seen(), here()),
             1 => recorder.destroyed(lock.seen(), NOWHERE),
-            _ => recorder.released(lock.seen(), common::NOWHERE),
+            _ => _ = recorder.released(lock.seen(), common::NOWHERE),
         }
         pair::<Garbage>(lock.seen());
     }
