@@ -22,13 +22,15 @@ const CONTENDED: u32 = 2;
 
 /// The three states.
 #[derive(Default)]
-pub(super) struct Drepper(U32);
+pub(super) struct Drepper {
+    futex: U32,
+}
 
 impl Drepper {
     pub(super) fn acquire(&self) {
-        if let Err(seen) = self.0.compare_exchange(FREE, HELD, Relaxed, Relaxed) {
+        if let Err(seen) = self.futex.compare_exchange(FREE, HELD, Relaxed, Relaxed) {
             if seen == CONTENDED {
-                Sim::wait(&self.0, CONTENDED, Until::Woken);
+                Sim::wait(&self.futex, CONTENDED, Until::Woken);
             }
             self.acquire_as_contended();
         }
@@ -36,14 +38,14 @@ impl Drepper {
 
     /// As if others slept for it.
     fn acquire_as_contended(&self) {
-        while self.0.swap(CONTENDED, Relaxed) != FREE {
-            Sim::wait(&self.0, CONTENDED, Until::Woken);
+        while self.futex.swap(CONTENDED, Relaxed) != FREE {
+            Sim::wait(&self.futex, CONTENDED, Until::Woken);
         }
     }
 
     pub(super) fn release(&self) {
-        if self.0.swap(FREE, Relaxed) == CONTENDED {
-            Sim::wake(&self.0, 1);
+        if self.futex.swap(FREE, Relaxed) == CONTENDED {
+            Sim::wake(&self.futex, 1);
         }
     }
 }
@@ -51,7 +53,7 @@ impl Drepper {
 /// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct Glibc {
-    futex: Drepper,
+    mutex: Drepper,
     owner: U32,
     users: U32,
 }
@@ -59,7 +61,7 @@ pub(crate) struct Glibc {
 impl Glibc {
     /// After a wait for a condition variable, the mutex is acquired so.
     pub(crate) fn acquire_as_contended(&self) {
-        self.futex.acquire_as_contended();
+        self.mutex.acquire_as_contended();
         self.acquired();
     }
 
@@ -71,17 +73,17 @@ impl Glibc {
 
 impl Lock for Glibc {
     fn lock(&self) {
-        self.futex.acquire();
+        self.mutex.acquire();
         self.acquired();
     }
 
     fn unlock(&self) {
         self.owner.store(0, Relaxed);
         self.users.store(self.users.load(Relaxed) - 1, Relaxed);
-        self.futex.release();
+        self.mutex.release();
     }
 
     fn is_free(&self) -> bool {
-        self.futex.0.peek() == FREE && self.users.peek() == 0
+        self.mutex.futex.peek() == FREE && self.users.peek() == 0
     }
 }
