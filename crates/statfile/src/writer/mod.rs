@@ -22,6 +22,7 @@ mod stacks;
 mod sys;
 mod threads;
 mod trace;
+#[cfg(target_arch = "x86_64")]
 mod unwind;
 mod waits;
 mod words;

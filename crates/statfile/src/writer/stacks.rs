@@ -13,7 +13,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::map::Map;
-use super::{CallSite, modules, sys, unwind};
+use super::{CallSite, modules, sys};
 use crate::layout::{
     self, BLOCK_SIZE, CELL_SIZE, Cell, Chains, MAX_FRAMES, PAGE, Record, Run, Site, Slots, StackSlot,
 };
@@ -410,10 +410,13 @@ impl Trace {
 
     /// Adds the frames outside of the one that holds `pc`.
     fn unwind(&mut self) {
-        if unwind::walk(|pc, frame_address| self.add(pc, frame_address)) {
-            return;
+        #[cfg(target_arch = "x86_64")]
+        {
+            if super::unwind::walk(|pc, frame_address| self.add(pc, frame_address)) {
+                return;
+            }
+            *self = Trace::start(self.site);
         }
-        *self = Trace::start(self.site);
         // SAFETY: `frame` takes a `Trace`, and keeps to `_Unwind_Backtrace`'s contract.
         unsafe { _Unwind_Backtrace(frame, (&raw mut *self).cast()) };
     }

@@ -7,13 +7,10 @@
 //! few loads.
 //!
 //! Most frames are of this plain form. A walk that comes to another one (signal handlers, stacks that a
-//! function has aligned) gives up, and libgcc does it. So it is on other processors than x86-64.
+//! function has aligned) gives up, and libgcc does it. On other processors than x86-64 it does all of it.
 //!
 //! An address whose file was unloaded may become one of another file. So a rule counts only where the
 //! instruction before the return address, the call, is what it was when the rule was made.
-
-// There libgcc does it all.
-#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 use core::ffi::c_void;
 use core::ptr;
@@ -80,7 +77,6 @@ impl Rule {
 /// Calls `each` with the return address into each frame of this thread outside of the caller, and the stack
 /// pointer there, innermost first, until it says that it is enough. Whether it came to that, or to the
 /// outermost frame.
-#[cfg(target_arch = "x86_64")]
 #[inline(never)]
 pub(super) fn walk(mut each: impl FnMut(u64, usize) -> bool) -> bool {
     let (mut pc, mut sp, mut fp): (u64, usize, usize);
@@ -118,11 +114,6 @@ pub(super) fn walk(mut each: impl FnMut(u64, usize) -> bool) -> bool {
             return true;
         }
     }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-pub(super) fn walk(_each: impl FnMut(u64, usize) -> bool) -> bool {
-    false
 }
 
 /// How the frame that a call returns to at `pc` is left.
@@ -495,7 +486,7 @@ mod table {
     }
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod tests {
     use super::super::stacks::{_Unwind_Backtrace, _Unwind_GetCFA, _Unwind_GetIP};
     use super::*;
