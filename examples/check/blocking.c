@@ -13,6 +13,8 @@ int main(void)
 {
 	pthread_mutex_lock(&lock); // named
 	money += 10;
-	sleep(2);
+	/* Two sleeps: if the machine stands still for a while, one of them ends with that. */
+	sleep(1);
+	sleep(1);
 	pthread_mutex_unlock(&lock);
 }
