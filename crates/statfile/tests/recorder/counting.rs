@@ -337,13 +337,13 @@ fn many_ways_to_one_place_are_told_apart() {
         // Each is one of the 64, and no two are the same.
         let (left, right) = (branch_left as *const () as u64, branch_right as *const () as u64);
         let sides = |stack: &[u64]| {
-            let inside = |pc: u64, function: u64| (function..function + 64).contains(&pc);
-            let side = |&pc: &u64| match (inside(pc, left), inside(pc, right)) {
-                (true, _) => Some('l'),
-                (_, true) => Some('r'),
-                _ => None,
+            // How far into a function an address lies; the nearest is the one that it is in.
+            let far = |pc: u64, function| pc.checked_sub(function).filter(|far| *far < 64);
+            let side = |&pc: &u64| {
+                let sides = [(left, 'l'), (right, 'r')];
+                sides.into_iter().filter_map(|(function, side)| Some((far(pc, function)?, side))).min()
             };
-            stack.iter().filter_map(side).collect::<String>()
+            stack.iter().filter_map(side).map(|(_, side)| side).collect::<String>()
         };
         let ways: std::collections::BTreeSet<String> = sites.iter().map(|site| sides(&site.stack)).collect();
         assert_eq!(ways.len(), 1 << DEPTH);
