@@ -47,9 +47,12 @@ impl StandIn {
     /// Makes it in this directory, and returns where it is.
     pub(crate) fn make(&self, directory: &Path) -> PathBuf {
         let source = directory.join(self.name).with_extension("s");
-        // Objects of a byte: what they are in truth does not matter.
-        let symbol =
-            |name: &&str| format!(".globl {name}\n.type {name}, %object\n.size {name}, 1\n{name}: .byte 0\n");
+        // A byte each. What is an object here, linkers take for one in the library that they make: with some,
+        // `-Bsymbolic-functions` does not hold for our own function of that name then.
+        let symbol = |name: &&str| {
+            let sort = if *name == "__libc_single_threaded" { "object" } else { "function" };
+            format!(".globl {name}\n.type {name}, %{sort}\n.size {name}, 1\n{name}: .byte 0\n")
+        };
         let text: String = self.symbols.iter().map(symbol).collect();
         let text = format!(".section .note.GNU-stack,\"\",%progbits\n.data\n{text}");
         fs::write(&source, text).expect("OUT_DIR can be written to");

@@ -4,11 +4,15 @@
 #include <pthread.h>
 
 // The definition that comes after this library's; by version, as glibc before 2.36 answers with its oldest condition
-// variables to those who name none.
+// variables to those who name none. What is not found is put into words, in memory, which may change errno.
 #define NEXT(name)                                                                                           \
     static __typeof__(&name) next;                                                                           \
-    if (next == NULL) *(void **)&next = dlvsym(RTLD_NEXT, #name, "GLIBC_2.3.2");                             \
-    if (next == NULL) *(void **)&next = dlsym(RTLD_NEXT, #name)
+    if (next == NULL) {                                                                                      \
+        int before = errno;                                                                                  \
+        if ((*(void **)&next = dlvsym(RTLD_NEXT, #name, "GLIBC_2.3.2")) == NULL)                             \
+            *(void **)&next = dlsym(RTLD_NEXT, #name);                                                       \
+        errno = before;                                                                                      \
+    }
 
 #ifdef ERRNO // a lock that leaves its trace in errno
 int pthread_mutex_lock(pthread_mutex_t *m) {

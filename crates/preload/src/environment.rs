@@ -13,7 +13,11 @@ use crate::old_glibc;
 
 unsafe extern "C" {
     /// glibc's: null in a program that runs with another's rights.
-    fn secure_getenv(name: *const c_char) -> *mut c_char;
+    fn secure_getenv(name: *const c_char) -> *const c_char;
+    /// Null before glibc's constructor, and so in `.preinit_array`.
+    static environ: *const *const c_char;
+    /// Where the kernel has put the number of arguments, the arguments, a null, and the environment.
+    static __libc_stack_end: *const *const c_char;
 }
 
 /// A variable of the environment. Nothing in a program with more rights than its caller, who wrote the
@@ -22,8 +26,38 @@ pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: `name` ends in a zero. The result is a string of the environment; programs that change these
     // variables while they start other threads have that race with glibc itself.
     unsafe {
+        if environ.is_null() {
+            return at_the_start(name);
+        }
         let value = secure_getenv(name.as_ptr());
         if value.is_null() { None } else { Some(CStr::from_ptr(value)) }
+    }
+}
+
+/// The same, in what the kernel gave the program.
+///
+/// # Safety
+/// The lists are as they were. Of the strings each ends at a zero in any case: behind the last there are some.
+unsafe fn at_the_start(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: two lists of strings, each with a null at its end. Their first word is a number, if not 0.
+    unsafe {
+        if libc::getauxval(libc::AT_SECURE) != 0 {
+            return None;
+        }
+        let mut entry = __libc_stack_end.add(1);
+        while !(*entry).is_null() {
+            entry = entry.add(1);
+        }
+        loop {
+            entry = entry.add(1);
+            if (*entry).is_null() {
+                return None;
+            }
+            let rest = CStr::from_ptr(*entry).to_bytes_with_nul().strip_prefix(name.to_bytes());
+            if let Some(value) = rest.and_then(|rest| rest.strip_prefix(b"=")) {
+                return CStr::from_bytes_with_nul(value).ok();
+            }
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use core::sync::atomic::{
 use libc::{clockid_t, pid_t, pthread_t, sched_param, timespec};
 use poundlock_linux::time::ReadClock;
 
+use crate::environment::Errno;
 use crate::object::{Cond, Mutex};
 use crate::rwlock_object::RwLock;
 use crate::spin::Spin;
@@ -39,6 +40,8 @@ impl Real {
         if looking() {
             return ptr::null_mut();
         }
+        // What is not found is put into words, in memory that is allocated for that.
+        let _errno = Errno::keep();
         // SAFETY: takes no arguments.
         LOOKING.store(unsafe { libc::pthread_self() } as usize, Relaxed);
         // SAFETY: the name ends in a zero.
@@ -65,9 +68,11 @@ fn looking() -> bool {
 /// the oldest version that it has of one, which for condition variables and clocks is not the one that
 /// programs are linked with.
 fn newer(name: &CStr, found: *mut c_void) -> *mut c_void {
-    /// The first version of glibc for this architecture.
-    const OLDEST: &CStr = if cfg!(target_arch = "x86_64") { c"GLIBC_2.2.5" } else { c"GLIBC_2.17" };
-    let version = if name.to_bytes().starts_with(b"pthread_cond_") {
+    /// The first one for x86-64. aarch64's first one is what programs are linked with.
+    const OLDEST: &CStr = c"GLIBC_2.2.5";
+    let version = if cfg!(not(target_arch = "x86_64")) {
+        return found;
+    } else if name.to_bytes().starts_with(b"pthread_cond_") {
         c"GLIBC_2.3.2"
     } else if name == c"clock_gettime" {
         CLOCKS_VERSION

@@ -183,7 +183,7 @@ fn a_program_that_becomes_another_keeps_its_findings() {
 fn a_program_that_is_started_by_a_shell_is_checked() {
     let program = program("int main(void) { orders(); return 0; }");
     let script = format!("{} && {} && exit 5", program.display(), program.display());
-    let checked = run(Path::new("/bin/sh"), &["-c", &script], &[]);
+    let checked = run(Path::new("sh"), &["-c", &script], &[]);
     assert_eq!(checked.status, Some(5), "{}", checked.report);
     let finding = checked.only("order");
     is_orders(finding);
@@ -267,9 +267,9 @@ const DEADLOCKED: i32 = 98;
 
 /// More threads than two, readers and writers, and waits that end by themselves.
 const RINGS: &str = concat!(
+    "#define _GNU_SOURCE\n",
     await_sleep!(),
     r#"
-#define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>

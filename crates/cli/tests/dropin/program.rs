@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use poundlock_core::qspin::Form;
 use poundlock_names::{LockName, Named, RwLocks};
 
-use crate::support::{LIMIT, ending, need, poundlock, run_limited, scratch};
+use crate::support::{LIMIT, ending, need, poundlock, run_limited, scratch, stderr};
 
 /// The exit status of a program that the system does not let do what it is about; it says what on standard
 /// error.
@@ -198,8 +198,9 @@ impl Program {
             let mut cmd = poundlock();
             cmd.args(["stat", "--lock", lock.name(), "--"]).arg(&self.executable);
             let output = run_limited(&mut self.finished(cmd), LIMIT);
+            let is_counted = !stderr(&output).contains("nothing was measured");
             assert!(
-                output.status.success() && output.stdout.is_empty(),
+                output.status.success() && output.stdout.is_empty() && is_counted,
                 "{} on {}, counted: {}\n--- stdout\n{}\n--- stderr\n{}",
                 self.source,
                 lock.name(),
