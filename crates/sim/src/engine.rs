@@ -126,6 +126,8 @@ pub(crate) struct Thread {
     pub(crate) stopped: Picoseconds,
     /// The word that it sleeps for.
     word: Option<usize>,
+    /// It is on its way to sleep for it, and still has its CPU.
+    leaves: bool,
     waited: Waited,
     used: Picoseconds,
 }
@@ -184,9 +186,15 @@ enum Woken {
     Idle,
     /// An idle CPU that looked for work runs it.
     AwakeIdle,
-    /// It is in the queue of this CPU.
-    Queued(u32),
+    /// It is in the queue of a busy CPU, which has been told to run it at once.
+    Told,
+    /// It is in the queue of a CPU.
+    Queued,
 }
+
+/// A thread that goes to sleep has left its CPU after this part of a switch. One that is woken before goes on
+/// then, as nothing has happened.
+const LEAVING: u64 = 8;
 
 /// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -311,6 +319,7 @@ impl Engine {
             stolen_until: 0,
             stopped: 0,
             word: None,
+            leaves: false,
             waited: Waited::Woken,
             used: 0,
         });
@@ -596,13 +605,18 @@ impl Engine {
 
     /// A system call's way into the kernel and back, for a thread that is not there yet.
     pub(crate) fn enter(&self) {
+        self.call(1);
+    }
+
+    /// This part of it.
+    fn call(&self, part: u64) {
         let mut inner = self.inner.borrow_mut();
         let thread = &inner.threads[inner.current as usize];
         let takes = match &inner.host {
             Some(host) if thread.atomic => host.halt(),
             _ if thread.kept > 0 => 0,
             _ => {
-                let takes = inner.machine.scheduler().syscall;
+                let takes = inner.machine.scheduler().syscall / part;
                 inner.scattered(takes)
             }
         };
@@ -620,8 +634,9 @@ impl Engine {
         until: Option<Picoseconds>,
     ) -> Waited {
         self.reach(Place::Sleeps);
-        self.enter();
+        self.call(2);
         if !holds() {
+            self.call(2);
             return Waited::Woken;
         }
         let mut inner = self.inner.borrow_mut();
@@ -638,6 +653,18 @@ impl Engine {
         inner.threads[id as usize].word = Some(address);
         if inner.threads[id as usize].atomic && inner.host.is_some() {
             return self.halt(inner, until);
+        }
+        let leaving = inner.machine.scheduler().switch / LEAVING;
+        let leaving = now + inner.scattered(leaving);
+        inner.threads[id as usize].leaves = true;
+        drop(inner);
+        self.until(leaving);
+        inner = self.inner.borrow_mut();
+        let thread = &mut inner.threads[id as usize];
+        if !core::mem::take(&mut thread.leaves) {
+            drop(inner);
+            self.reach(Place::Woken);
+            return Waited::Woken;
         }
         let early = early.filter(|&early| until.is_none_or(|until| early < until));
         let waited = self.sleep(inner, early.or(until));
@@ -692,15 +719,15 @@ impl Engine {
             let thread = &mut inner.threads[id as usize];
             thread.word = None;
             thread.waited = Waited::Woken;
-            let takes = if thread.halted {
+            let takes = if core::mem::take(&mut thread.leaves) {
+                0
+            } else if thread.halted {
                 inner.unhalts(id)
             } else {
-                let (idle, own) = (inner.machine.idle().copied(), inner.cpus.of(inner.current));
-                match (inner.ready(id), idle) {
+                match (inner.ready(id), inner.machine.idle().copied()) {
                     (Woken::AwakeIdle, Some(idle)) => inner.by_chance(idle.wake),
-                    // No other CPU is told.
-                    (Woken::Queued(cpu), Some(idle)) if cpu == own => inner.scattered(idle.wake),
-                    (Woken::Queued(_), _) => inner.scattered(scheduler.wake),
+                    (Woken::Queued, Some(_)) => 0,
+                    (Woken::Queued | Woken::Told, _) => inner.scattered(scheduler.wake),
                     _ => inner.scattered(scheduler.wake) + inner.machine.interrupt(),
                 }
             };
@@ -1015,7 +1042,7 @@ impl Inner {
         let cpu = match self.cpus.place(&self.machine, id) {
             Placed::Idle(cpu) if self.host.is_some() => {
                 self.kick(cpu);
-                return Woken::Queued(cpu);
+                return Woken::Queued;
             }
             Placed::Idle(cpu) => {
                 let since = self.cpus.ends_idle(cpu, self.now);
@@ -1028,19 +1055,22 @@ impl Inner {
             }
             Placed::Queued(cpu) => cpu,
         };
-        let Some(current) = self.cpus.current(cpu) else { return Woken::Queued(cpu) };
+        let Some(current) = self.cpus.current(cpu) else { return Woken::Queued };
         self.charge(current);
         if self.cpus.preempts(&self.machine, id, current) {
             let others = self.running && self.cpus.of(self.current) != cpu;
             let idle = self.machine.idle().filter(|_| others);
             let at = self.now + idle.map_or(0, |idle| idle.interrupt);
             self.announce_slice(cpu, at);
+            if others {
+                return Woken::Told;
+            }
         } else if !self.cpus.has_slice(cpu) {
             let begun = self.threads[current as usize].begun;
             let at = (begun + self.cpus.slice(&self.machine, cpu)).max(self.now);
             self.announce_slice(cpu, at);
         }
-        Woken::Queued(cpu)
+        Woken::Queued
     }
 
     pub(crate) fn announce_slice(&mut self, cpu: u32, at: Picoseconds) {
