@@ -97,30 +97,21 @@ pub(crate) fn main(args: Args) -> ExitCode {
     }
 }
 
-/// A figure over stretches and chances: the middle one, the least and the most.
+/// A figure: of all stretches together (see [`Ready::together`]), and the least and the most of one.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Range {
-    median: f64,
+    all: f64,
     least: f64,
     most: f64,
 }
 
 impl Range {
-    fn of(values: impl IntoIterator<Item = f64>) -> Range {
-        let mut values: Vec<f64> = values.into_iter().collect();
-        values.sort_by(f64::total_cmp);
-        match values[..] {
-            [] => Range { median: f64::NAN, least: f64::NAN, most: f64::NAN },
-            _ => Range { median: values[values.len() / 2], least: values[0], most: values[values.len() - 1] },
-        }
-    }
-
     fn times(self, factor: f64) -> Range {
-        Range { median: self.median * factor, least: self.least * factor, most: self.most * factor }
+        Range { all: self.all * factor, least: self.least * factor, most: self.most * factor }
     }
 
     fn text(self) -> String {
-        format!("{:.2} ({:.2}..{:.2})", self.median, self.least, self.most)
+        format!("{:.2} ({:.2}..{:.2})", self.all, self.least, self.most)
     }
 }
 
@@ -253,6 +244,10 @@ fn a_second(count: u64, length: Picoseconds) -> f64 {
 /// variable, and the rest.
 type Run = (f64, Replayed);
 
+fn rates(runs: &[Run]) -> Vec<f64> {
+    runs.iter().map(|(rate, _)| *rate).collect()
+}
+
 impl Ready<'_> {
     /// The lock in the place of one of the process.
     fn kind(&self, lock: u32, on: On) -> Kind<'static> {
@@ -309,10 +304,32 @@ impl Ready<'_> {
         experiment::each(self.lives.len() * self.times, run, |_| ())
     }
 
+    /// The rate of all stretches together: the work that was recorded in them, in the time that it takes at
+    /// these rates. Where threads fall into a convoy that lasts, it is those stretches that take the time.
+    /// What cannot be replayed says nothing.
+    fn together(&self, rates: &[f64]) -> f64 {
+        let moving = rates.iter().enumerate().filter(|(_, rate)| **rate > 0.0);
+        let (work, time) = moving.fold((0.0, 0.0), |(work, time), (at, rate)| {
+            let more = self.lives[at / self.times].rate();
+            (work + more, time + more / rate)
+        });
+        work / time
+    }
+
+    /// These rates, of those.
+    fn compare(&self, rates: &[f64], before: &[f64]) -> Range {
+        let both = rates.iter().zip(before).filter(|(_, before)| **before > 0.0);
+        let parts: Vec<f64> = both.map(|(rate, before)| rate / before).collect();
+        Range {
+            all: self.together(rates) / self.together(before),
+            least: parts.iter().copied().fold(f64::NAN, f64::min),
+            most: parts.iter().copied().fold(f64::NAN, f64::max),
+        }
+    }
+
     /// What these runs give, of what those gave.
-    fn gain(runs: &[Run], before: &[Run]) -> Range {
-        let both = runs.iter().zip(before).map(|((rate, _), (before, _))| (*rate, *before));
-        Range::of(both.filter(|(_, before)| *before > 0.0).map(|(rate, before)| rate / before))
+    fn gain(&self, runs: &[Run], before: &[Run]) -> Range {
+        self.compare(&rates(runs), &rates(before))
     }
 
     /// The numbers of all locks of this name, in a stretch. Where the name is (`in program`) can be left out.
@@ -428,14 +445,16 @@ fn test(recording: &Recording, ready: &Ready<'_>) -> Result<(Report, Vec<Run>), 
         Some(outside) => outside.rate,
         None => ready.lives[at / ready.times].rate(),
     };
-    let rate = Range::of(tried.iter().enumerate().map(|(at, (work, replayed))| {
+    let all = tried.iter().enumerate().map(|(at, (work, replayed))| {
         let again: u64 = replayed.waits.iter().map(|waits| waits.again).sum();
-        (work + a_second(again, ready.lives[at / ready.times].length)) / measured(at)
-    }));
+        work + a_second(again, ready.lives[at / ready.times].length)
+    });
+    let measured: Vec<f64> = (0..tried.len()).map(measured).collect();
+    let rate = ready.compare(&all.collect::<Vec<_>>(), &measured);
     let threads = ready.lives.iter().map(|lives| lives.threads.len()).sum::<usize>() as f64;
     let threads = (threads / ready.lives.len() as f64).max(1.0);
     let waits = locks.iter().map(|row| (row.waiting - row.waiting_simulated).abs() / threads);
-    let off = waits.fold((rate.median - 1.0).abs(), f64::max);
+    let off = waits.fold((rate.all - 1.0).abs(), f64::max);
     let report = Report {
         command: recording.command.clone(),
         recorded_on: format!("{}, {}", recording.cpu, counted(recording.cpus as u64, "CPU")),
@@ -489,11 +508,11 @@ fn answer(
     } else {
         base = ready.runs(ready.own, &ready.machine, |_, _| {});
         let question = format!("on {}", ready.machine.name());
-        report.answers.push(Answer { question, is_advice: false, work: Ready::gain(&base, &as_it_was) });
+        report.answers.push(Answer { question, is_advice: false, work: ready.gain(&base, &as_it_was) });
         &base
     };
     if changes.is_empty() {
-        let seen = if args.machine == "recorded" { report.self_test.rate.median } else { 1.0 };
+        let seen = if args.machine == "recorded" { report.self_test.rate.all } else { 1.0 };
         questions(ready, others, (before, seen), &mut report)?;
     } else {
         let runs = ready.runs(ready.own, &ready.machine, |stretch, world| {
@@ -502,7 +521,7 @@ fn answer(
             }
         });
         let words: Vec<String> = changes.iter().map(|(lock, change)| format!("{lock}: {change}")).collect();
-        let work = Ready::gain(&runs, before);
+        let work = ready.gain(&runs, before);
         report.answers.push(Answer { question: words.join("; "), is_advice: true, work });
     }
     let cpus = if args.cpus.is_empty() && changes.is_empty() { &CPUS[..] } else { &args.cpus };
@@ -547,14 +566,14 @@ fn questions(
             // What nobody can do, or only the author of the program can know.
             let is_advice = !matches!(change, Change::Gone | Change::ReadersWriter(_));
             let question = format!("{lock}: {change}");
-            report.answers.push(Answer { question, is_advice, work: Ready::gain(&runs, before) });
+            report.answers.push(Answer { question, is_advice, work: ready.gain(&runs, before) });
             bar.inc(1);
         }
     }
     for (name, on) in others {
         let runs = ready.runs(on, &ready.machine, |_, _| {});
         let question = format!("on {name}");
-        let work = Ready::gain(&runs, before).times(seen);
+        let work = ready.gain(&runs, before).times(seen);
         report.answers.push(Answer { question, is_advice: true, work });
         bar.inc(1);
     }
@@ -596,7 +615,7 @@ fn curve(
         report.curve.push(Point {
             cpus,
             threads: members(ready.lives.len() / 2),
-            work: Ready::gain(&runs, as_it_was),
+            work: ready.gain(&runs, as_it_was),
             lock: most
                 .filter(|(_, waiting)| *waiting >= LEAST_SHARE)
                 .map(|(name, wait)| (name.to_owned(), wait)),
@@ -606,7 +625,7 @@ fn curve(
     bar.finish_and_clear();
     let bends = report.curve.windows(2).find(|pair| {
         let doublings = f64::from(pair[1].cpus) / f64::from(pair[0].cpus);
-        pair[1].work.median / pair[0].work.median < BEND.powf(doublings.log2())
+        pair[1].work.all / pair[0].work.all < BEND.powf(doublings.log2())
     });
     report.bend = bends.map(|pair| match &pair[1].lock {
         Some((lock, waiting)) => format!(
@@ -744,9 +763,9 @@ fn why_useless(report: &Report) -> String {
 /// What to do first, in a sentence.
 fn advice(report: &Report) -> String {
     let gains =
-        |answer: &&Answer| answer.is_advice && answer.work.median >= 1.0 + WORTH && answer.work.least > 1.0;
+        |answer: &&Answer| answer.is_advice && answer.work.all >= 1.0 + WORTH && answer.work.least > 1.0;
     let best = report.answers.iter().filter(gains);
-    match best.max_by(|a, b| a.work.median.total_cmp(&b.work.median)) {
+    match best.max_by(|a, b| a.work.all.total_cmp(&b.work.all)) {
         Some(Answer { question, work, .. }) => {
             format!("first: {question}: {} times the work", work.text())
         }

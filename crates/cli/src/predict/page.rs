@@ -39,7 +39,7 @@ fn answers(report: &Report) -> Sheet {
         let figure = |value: f64| format!("{value:.2}");
         let work = answer.work;
         let question = format!("{}{}", answer.question, doubt(report));
-        vec![figure(work.median), figure(work.least), figure(work.most), question]
+        vec![figure(work.all), figure(work.least), figure(work.most), question]
     });
     Sheet { header, rows: rows.collect(), words: &[3] }
 }
@@ -55,7 +55,7 @@ fn curve(report: &Report) -> Sheet {
         vec![
             point.cpus.to_string(),
             point.threads.to_string(),
-            figure(point.work.median),
+            figure(point.work.all),
             figure(point.work.least),
             figure(point.work.most),
             most,
@@ -139,7 +139,7 @@ pub(super) fn html(report: &Report) -> Result<String, Failure> {
         let groups_of = report.answers.iter().map(|answer| Group {
             label: answer.question.clone(),
             tracks: vec![Track {
-                points: [answer.work.least, answer.work.median, answer.work.most]
+                points: [answer.work.least, answer.work.all, answer.work.most]
                     .map(|value| (value, Some(look)))
                     .into(),
             }],
@@ -150,7 +150,7 @@ pub(super) fn html(report: &Report) -> Result<String, Failure> {
                 "Work done, of what the program does as it is: the least, the middle and the most over the \
                     stretches and chances."
                     .to_owned(),
-            legend: vec![(look, "least, median, most".to_owned())],
+            legend: vec![(look, "least, all together, most".to_owned())],
             chart: groups(&groups_of.collect::<Vec<_>>(), "times the work")?,
             sheet: answers(report),
             notes: Vec::new(),
@@ -160,7 +160,7 @@ pub(super) fn html(report: &Report) -> Result<String, Failure> {
         let line = Line {
             look,
             name: String::new(),
-            points: report.curve.iter().map(|point| (point.cpus.into(), point.work.median)).collect(),
+            points: report.curve.iter().map(|point| (point.cpus.into(), point.work.all)).collect(),
             spread: report
                 .curve
                 .iter()

@@ -10,7 +10,7 @@ use poundlock_sim::Machine;
 use serde::Serialize;
 
 use super::what::{Change, World};
-use super::{Args, DOUBTFUL, On, Ready, Run, ready, test, why_useless};
+use super::{Args, DOUBTFUL, On, Ready, rates, ready, test, why_useless};
 use crate::message::{Failure, say, status};
 use crate::output::print;
 use crate::record::recording::Recording;
@@ -35,14 +35,46 @@ struct Case {
     /// Times the work in the same time.
     predicted: f64,
     measured: f64,
+    /// What the first round alone says of that.
+    measured_once: f64,
     /// Whether the replay says of itself that it is to be taken with care.
     doubtful: bool,
 }
 
 impl Case {
+    /// What is predicted of a program, and how long it took before and after.
+    fn new(
+        (part, program): (&'static str, &Validated),
+        question: String,
+        predicted: f64,
+        (before, after): (Times, Times),
+        known: &Known,
+    ) -> Case {
+        Case {
+            part,
+            program: program.name,
+            question,
+            predicted,
+            measured: before.median / after.median,
+            measured_once: before.once / after.once,
+            doubtful: known.off > DOUBTFUL,
+        }
+    }
+
     fn error(&self) -> f64 {
         (self.predicted / self.measured - 1.0).abs()
     }
+
+    fn error_of_once(&self) -> f64 {
+        (self.measured_once / self.measured - 1.0).abs()
+    }
+}
+
+/// How long a program took, in milliseconds: the median of all rounds, and the first.
+#[derive(Clone, Copy)]
+struct Times {
+    median: f64,
+    once: f64,
 }
 
 /// A recording replayed as it was.
@@ -110,16 +142,16 @@ impl Bed<'_> {
         program.ms(&self.context, before).map_err(bench::failure)
     }
 
-    /// The median of all rounds, of each of these commands before the program; the rounds go through all.
-    fn medians(&self, runs: &[(&Validated, Vec<OsString>)]) -> Result<Vec<f64>, Failure> {
+    /// Each of these commands before the program; the rounds go through all.
+    fn times(&self, runs: &[(&Validated, Vec<OsString>)]) -> Result<Vec<Times>, Failure> {
         let mut times: Vec<Vec<f64>> = runs.iter().map(|_| Vec::new()).collect();
         for _ in 0..self.args.rounds {
             for ((program, before), times) in runs.iter().zip(&mut times) {
                 times.push(self.ms(program, before)?);
             }
         }
-        let median = |times: Vec<f64>| super::Range::of(times).median;
-        Ok(times.into_iter().map(median).collect())
+        let of = |times: Vec<f64>| Times { once: times[0], median: quantile(times, 0.5).unwrap_or(f64::NAN) };
+        Ok(times.into_iter().map(of).collect())
     }
 
     /// Records the program, and replays it as it was.
@@ -153,14 +185,14 @@ impl Bed<'_> {
         validation.tests.push(Test {
             program: program.name.to_owned(),
             off: report.self_test.off,
-            rate: report.self_test.rate.median,
+            rate: report.self_test.rate.all,
         });
         let off = report.self_test.off;
         if report.self_test.is_useless() {
             say(format_args!("{}: {}", program.name, why_useless(&report)));
             return Ok(None);
         }
-        Ok(Some(Known { recording, off, rate: report.self_test.rate.median }))
+        Ok(Some(Known { recording, off, rate: report.self_test.rate.all }))
     }
 
     /// (a) The same program on other locks: all pairs.
@@ -177,18 +209,13 @@ impl Bed<'_> {
                 Ok(if on == ready.own { rate / known.rate } else { rate })
             });
             let runs: Vec<_> = LOCKS.iter().map(|lock| (program, self.run_on(lock))).collect();
-            let times = self.medians(&runs)?;
+            let times = self.times(&runs)?;
             let rates = rates.into_iter().collect::<Result<Vec<f64>, Failure>>()?;
             for first in 0..LOCKS.len() {
                 for second in first + 1..LOCKS.len() {
-                    validation.cases.push(Case {
-                        part: "locks",
-                        program: program.name,
-                        question: format!("{} for {}", LOCKS[second], LOCKS[first]),
-                        predicted: rates[second] / rates[first],
-                        measured: times[first] / times[second],
-                        doubtful: known.off > DOUBTFUL,
-                    });
+                    let question = format!("{} for {}", LOCKS[second], LOCKS[first]);
+                    let (predicted, both) = (rates[second] / rates[first], (times[first], times[second]));
+                    validation.cases.push(Case::new(("locks", program), question, predicted, both, &known));
                 }
             }
         }
@@ -214,7 +241,7 @@ impl Bed<'_> {
                 continue;
             }
             let runs: Vec<_> = programs.iter().map(|program| (*program, Vec::new())).collect();
-            let times = self.medians(&runs)?;
+            let times = self.times(&runs)?;
             for from in 0..2 {
                 let Some(known) = self.record(programs[from], &[], validation)? else { continue };
                 let ready = ready(self.args, self.args.recording.as_path(), &known.recording)?;
@@ -224,14 +251,9 @@ impl Bed<'_> {
                         continue;
                     }
                     let rate = ready.rate(ready.own, &ready.machine, |_, world| world.resize(SIZES[to]))?;
-                    validation.cases.push(Case {
-                        part: "threads",
-                        program: programs[from].name,
-                        question: format!("{} threads for {}", SIZES[to], SIZES[from]),
-                        predicted: rate / base,
-                        measured: times[from] / times[to],
-                        doubtful: known.off > DOUBTFUL,
-                    });
+                    let question = format!("{} threads for {}", SIZES[to], SIZES[from]);
+                    let (of, both) = (("threads", programs[from]), (times[from], times[to]));
+                    validation.cases.push(Case::new(of, question, rate / base, both, &known));
                 }
             }
         }
@@ -254,15 +276,9 @@ impl Bed<'_> {
             let ready = ready(self.args, self.args.recording.as_path(), &known.recording)?;
             let [one, two] = [1, 2].map(|cpus| ready.rate(ready.own, &machine.flat(cpus), |_, _| {}));
             let two_cpus = vec!["taskset".into(), "-c".into(), first_two().into()];
-            let times = self.medians(&[(program, self.one_cpu.clone()), (program, two_cpus)])?;
-            validation.cases.push(Case {
-                part: "CPUs",
-                program: program.name,
-                question: "2 CPUs for 1".to_owned(),
-                predicted: two? / one?,
-                measured: times[0] / times[1],
-                doubtful: known.off > DOUBTFUL,
-            });
+            let times = self.times(&[(program, self.one_cpu.clone()), (program, two_cpus)])?;
+            let (question, both) = ("2 CPUs for 1".to_owned(), (times[0], times[1]));
+            validation.cases.push(Case::new(("CPUs", program), question, two? / one?, both, &known));
         }
         Ok(())
     }
@@ -285,21 +301,15 @@ impl Bed<'_> {
             let changed = changed.collect::<Result<Vec<_>, _>>().map_err(bench::failure)?;
             let mut runs = vec![(&as_it_is, Vec::new())];
             runs.extend(changed.iter().map(|program| (program, Vec::new())));
-            let times = self.medians(&runs)?;
-            for ((_, change), ms) in changes.iter().zip(&times[1..]) {
+            let times = self.times(&runs)?;
+            for ((_, change), changed) in changes.iter().zip(&times[1..]) {
                 let rate = ready.rate(ready.own, &ready.machine, |stretch, world| {
                     for lock in ready.all_names(stretch) {
                         ready.apply(stretch, world, &lock, change);
                     }
                 })?;
-                validation.cases.push(Case {
-                    part: "changes",
-                    program: "table",
-                    question: format!("{change}, {threads} threads"),
-                    predicted: rate / base,
-                    measured: times[0] / ms,
-                    doubtful: known.off > DOUBTFUL,
-                });
+                let (of, question) = (("changes", &as_it_is), format!("{change}, {threads} threads"));
+                validation.cases.push(Case::new(of, question, rate / base, (times[0], *changed), &known));
             }
         }
         Ok(())
@@ -313,15 +323,14 @@ fn first_two() -> String {
 }
 
 impl Ready<'_> {
-    /// The rates of all stretches together.
+    /// The rate of all stretches together.
     fn rate(
         &self,
         on: On,
         machine: &Machine,
         change: impl Fn(usize, &mut World) + Sync,
     ) -> Result<f64, Failure> {
-        let runs: Vec<Run> = self.runs(on, machine, change);
-        Ok(runs.iter().map(|(rate, _)| rate).sum())
+        Ok(self.together(&rates(&self.runs(on, machine, change))))
     }
 
     /// The names of all locks of a stretch.
@@ -364,6 +373,15 @@ fn summary(validation: &Validation) -> Vec<String> {
             close,
             errors().len(),
             differ.len()
+        ));
+    }
+    let once = || validation.cases.iter().map(Case::error_of_once).collect::<Vec<_>>();
+    if validation.rounds > 1 && !once().is_empty() {
+        lines.push(format!(
+            "measured once, in place of predicted: off by {} in the median, {} of {} within 25 %",
+            percent(quantile(once(), 0.5)),
+            once().iter().filter(|error| **error <= 0.25).count(),
+            once().len()
         ));
     }
     lines
