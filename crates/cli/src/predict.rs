@@ -106,10 +106,6 @@ struct Range {
 }
 
 impl Range {
-    fn times(self, factor: f64) -> Range {
-        Range { all: self.all * factor, least: self.least * factor, most: self.most * factor }
-    }
-
     fn text(self) -> String {
         format!("{:.2} ({:.2}..{:.2})", self.all, self.least, self.most)
     }
@@ -512,8 +508,7 @@ fn answer(
         &base
     };
     if changes.is_empty() {
-        let seen = if args.machine == "recorded" { report.self_test.rate.all } else { 1.0 };
-        questions(ready, others, (before, seen), &mut report)?;
+        questions(ready, others, before, &mut report)?;
     } else {
         let runs = ready.runs(ready.own, &ready.machine, |stretch, world| {
             for (lock, change) in changes {
@@ -530,15 +525,8 @@ fn answer(
     Ok(report)
 }
 
-/// Each lock that matters with each change, and other locks for all. `before`: as it was, and what that is of
-/// what was measured. Where the lock stays what it is, both replays are wrong alike; that of another lock is
-/// set beside what was measured.
-fn questions(
-    ready: &Ready<'_>,
-    others: &[&str],
-    (before, seen): (&[Run], f64),
-    report: &mut Report,
-) -> Result<(), Failure> {
+/// Each lock that matters with each change, and other locks for all.
+fn questions(ready: &Ready<'_>, others: &[&str], before: &[Run], report: &mut Report) -> Result<(), Failure> {
     let matter: Vec<String> = report
         .locks
         .iter()
@@ -573,8 +561,7 @@ fn questions(
     for (name, on) in others {
         let runs = ready.runs(on, &ready.machine, |_, _| {});
         let question = format!("on {name}");
-        let work = ready.gain(&runs, before).times(seen);
-        report.answers.push(Answer { question, is_advice: true, work });
+        report.answers.push(Answer { question, is_advice: true, work: ready.gain(&runs, before) });
         bar.inc(1);
     }
     bar.finish_and_clear();

@@ -108,8 +108,6 @@ struct Bed<'a> {
 struct Known {
     recording: Recording,
     off: f64,
-    /// The rate of the replay, of what was measured.
-    rate: f64,
 }
 
 pub(super) fn validate(args: &Args) -> Result<(), Failure> {
@@ -192,7 +190,7 @@ impl Bed<'_> {
             say(format_args!("{}: {}", program.name, why_useless(&report)));
             return Ok(None);
         }
-        Ok(Some(Known { recording, off, rate: report.self_test.rate.all }))
+        Ok(Some(Known { recording, off }))
     }
 
     /// (a) The same program on other locks: all pairs.
@@ -204,9 +202,7 @@ impl Bed<'_> {
             let ready = ready(self.args, self.args.recording.as_path(), &known.recording)?;
             let rates = LOCKS.map(|lock| {
                 let on = On::of(lock, None)?;
-                let rate = ready.rate(on, &ready.machine, |_, _| {})?;
-                // As `questions` does.
-                Ok(if on == ready.own { rate / known.rate } else { rate })
+                ready.rate(on, &ready.machine, |_, _| {})
             });
             let runs: Vec<_> = LOCKS.iter().map(|lock| (program, self.run_on(lock))).collect();
             let times = self.times(&runs)?;
