@@ -65,6 +65,9 @@ pub(crate) struct Args {
     /// How often each program is measured for that
     #[arg(long, value_name = "N", default_value_t = 3, requires = "validate", value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
+    /// Write what comes out into this page of figures as well, in place of what it says of predictions
+    #[arg(long, value_name = "FILE", requires = "validate")]
+    figures: Option<PathBuf>,
     /// Write the figures to FILE as JSON as well; instead of the text if it is `-`, standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,

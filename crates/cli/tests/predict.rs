@@ -165,6 +165,10 @@ fn what_cannot_be_used_is_refused_in_a_line() {
     expect_status(&output, 125);
     assert!(stderr(&output).contains("no process used a lock"), "{}", stderr(&output));
     assert!(!file.exists() || std::fs::read(&file).is_ok_and(|text| text.is_empty()));
+    let words = ["predict", "--validate", "--figures", "/nonesuch"];
+    let output = run_limited(poundlock().args(words), LIMIT);
+    expect_status(&output, 2);
+    assert!(stderr(&output).starts_with("poundlock: --figures: /nonesuch: "), "{}", stderr(&output));
     let output = predict(std::path::Path::new("/nonesuch"), &[]);
     expect_status(&output, 2);
     assert!(stderr(&output).contains("nonesuch: "), "{}", stderr(&output));

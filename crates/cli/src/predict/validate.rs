@@ -112,6 +112,7 @@ struct Known {
 
 pub(super) fn validate(args: &Args) -> Result<(), Failure> {
     let json = Output::open(args.json.as_deref())?;
+    let page = args.figures.as_deref().map(Page::read).transpose()?;
     let context = bench::context()?;
     let directory = tempfile::tempdir()
         .map_err(|error| Failure::new(status::OURS, format_args!("a temporary directory: {error}")))?;
@@ -132,7 +133,50 @@ pub(super) fn validate(args: &Args) -> Result<(), Failure> {
     bed.changes(&mut validation)?;
     validation.summary = summary(&validation);
     print(&text(&validation))?;
-    write_json(&validation, json)
+    write_json(&validation, json)?;
+    page.map_or(Ok(()), |page| page.with(&section(&validation, args.rounds)))
+}
+
+/// A page of figures, such as `docs/FIGURES.md`.
+struct Page<'a> {
+    file: &'a Path,
+    before: String,
+    after: String,
+}
+
+const TITLE: &str = "## Predictions\n";
+
+impl Page<'_> {
+    /// What stands before and after its section about predictions, which is the last one if there is none yet.
+    fn read(file: &Path) -> Result<Page<'_>, Failure> {
+        let text = std::fs::read_to_string(file).map_err(|error| unwritten(file, &error))?;
+        let (before, rest) = text.split_once(TITLE).unwrap_or((&text, ""));
+        let after = rest.find("\n## ").map_or("", |at| &rest[at..]);
+        Ok(Page { file, before: before.trim_end().to_owned(), after: after.to_owned() })
+    }
+
+    fn with(&self, section: &str) -> Result<(), Failure> {
+        let text = format!("{}\n\n{TITLE}\n{section}{}", self.before, self.after);
+        std::fs::write(self.file, text).map_err(|error| unwritten(self.file, &error))
+    }
+}
+
+fn unwritten(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(status::USAGE, format_args!("--figures: {}: {error}", file.display()))
+}
+
+fn section(validation: &Validation, rounds: u32) -> String {
+    let machine = poundlock_measure::Machine::describe("");
+    let lines: String = validation.summary.iter().map(|line| format!("- {line}\n")).collect();
+    format!(
+        "What `poundlock predict` said, and what came out.\n\n- CPU: {}, {} CPUs\n- Kernel: {}\n- Poundlock: {}\n\
+         - Command: `poundlock predict --validate --rounds {rounds}`\n\n{lines}\n```text\n{}```\n",
+        machine.cpu,
+        machine.cpus,
+        machine.kernel,
+        machine.commit,
+        tables(validation)
+    )
 }
 
 impl Bed<'_> {
@@ -384,6 +428,16 @@ fn summary(validation: &Validation) -> Vec<String> {
 }
 
 fn text(validation: &Validation) -> String {
+    format!(
+        "{}, {} rounds\n\n{}\n{}\n",
+        validation.cpu,
+        validation.rounds,
+        tables(validation),
+        validation.summary.join("\n")
+    )
+}
+
+fn tables(validation: &Validation) -> String {
     let tests = Sheet {
         header: ["rate", "off", "program"].map(str::to_owned).to_vec(),
         rows: validation
@@ -414,11 +468,29 @@ fn text(validation: &Validation) -> String {
     };
     let absent: String = validation.absent.iter().map(|line| format!("{line}\n")).collect();
     format!(
-        "{}, {} rounds\n\nrecordings, replayed as they were:\n{}\ntimes the work in the same time:\n{}\n{}\n{absent}",
-        validation.cpu,
-        validation.rounds,
+        "{absent}recordings, replayed as they were:\n{}\ntimes the work in the same time:\n{}",
         tests.text(),
-        cases.text(),
-        validation.summary.join("\n")
+        cases.text()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_figures_keeps_what_it_says_of_other_things() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("FIGURES.md");
+        let written = |text: &str| {
+            std::fs::write(&file, text).expect("written");
+            Page::read(&file).and_then(|page| page.with("new\n")).unwrap_or_else(|why| panic!("{}", why.line));
+            std::fs::read_to_string(&file).expect("read")
+        };
+        let (before, after) = ("# Figures\n\n## A\n\na\n", "\n## B\n\nb\n");
+        let new = format!("{before}\n{TITLE}\nnew\n");
+        assert_eq!(written(before), new);
+        assert_eq!(written(&format!("{before}\n{TITLE}\nold\nold\n")), new);
+        assert_eq!(written(&format!("{before}\n{TITLE}\nold\n{after}")), format!("{new}{after}"));
+    }
 }
