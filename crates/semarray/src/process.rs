@@ -221,7 +221,7 @@ pub(crate) fn reap(domain: &'static Domain) {
     let mut living = 0;
     for (index, slot) in registry.processes().iter().enumerate() {
         if slot.owner.load(Relaxed) == 0 {
-        } else if is_gone(slot) {
+        } else if self::gone(index as u32) {
             gone[index / 64] |= 1 << (index % 64);
         } else {
             living += 1;
@@ -280,8 +280,13 @@ pub(crate) fn owner_died(slot: u32) -> bool {
 }
 
 fn is(slot: u32, wanted: impl FnOnce(Fate) -> bool) -> bool {
-    let slot = domain::known().and_then(|domain| domain.registry.processes().get(slot as usize));
-    let is = slot.is_some_and(|slot| wanted(fate(slot)));
+    let Some(domain) = domain::known() else { return false };
+    // The caller is a thread of its own process, whatever `/proc` says: an emulator may show each thread when
+    // it started itself.
+    if registered() == Some(slot) && is_own(domain, slot) {
+        return wanted(Fate::Lives);
+    }
+    let is = domain.registry.processes().get(slot as usize).is_some_and(|slot| wanted(fate(slot)));
     if is {
         // Its threads' writes came before the kernel said so.
         fence(SeqCst);
@@ -298,10 +303,6 @@ enum Fate {
     Replaced,
     /// All of its threads have ended.
     Ended,
-}
-
-fn is_gone(slot: &ProcessSlot) -> bool {
-    fate(slot) == Fate::Ended
 }
 
 fn fate(slot: &ProcessSlot) -> Fate {
@@ -482,7 +483,7 @@ pub(crate) fn each(registry: &'static Registry) -> impl Iterator<Item = u32> {
     registry
         .processes()
         .iter()
-        .filter(|slot| slot.owner.load(Acquire) != 0 && !is_gone(slot))
+        .filter(|slot| slot.owner.load(Acquire) != 0 && fate(slot) != Fate::Ended)
         .map(|slot| (slot.owner.load(Relaxed) >> 32) as u32)
 }
 
