@@ -47,6 +47,15 @@ fn page(path: &str) -> Option<&'static Page> {
     PAGES.iter().find(|page| page.path == path)
 }
 
+/// The further sections of a command's page: its own, or those of the page above it.
+fn sections(path: &str) -> &'static [(&'static str, &'static [Part])] {
+    let own = page(path).map_or(&[][..], |page| page.sections);
+    match path.rsplit_once(' ') {
+        Some((above, _)) if own.is_empty() => sections(above),
+        _ => own,
+    }
+}
+
 /// Examples as `--help` shows them.
 fn shown(examples: &[(&str, &str)]) -> String {
     let lines = examples.iter().map(|(line, what)| format!("  {line}\n      {what}"));
@@ -128,9 +137,9 @@ fn manual(command: &Command, path: &str, date: &str) -> io::Result<String> {
             roff.text([bold(*line)]);
             roff.text(marked(what));
         }
-        for (title, parts) in page.sections {
-            section(&mut roff, title, parts);
-        }
+    }
+    for (title, parts) in sections(path) {
+        section(&mut roff, title, parts);
     }
     roff.control("SH", ["SEE ALSO"]);
     let mut pages: Vec<String> =

@@ -53,7 +53,9 @@ fn every_command_has_a_page_with_all_sections() {
     assert!(pages.len() > 20, "{pages:?}");
     for path in &pages {
         let text = std::fs::read_to_string(path).expect("text");
-        for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "\"SEE ALSO\""] {
+        for section in
+            ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "\"EXIT STATUS\"", "\"SEE ALSO\""]
+        {
             assert!(text.contains(&format!("\n.SH {section}\n")), "{} lacks {section}", path.display());
         }
     }

@@ -21,15 +21,17 @@ pub(super) enum Part {
 
 use Part::{Tagged, Text};
 
-/// A page of which the options and examples say all.
+/// A page of which the options and examples say all. It has the sections of the page above it.
 const fn brief(path: &'static str, examples: &'static [(&'static str, &'static str)]) -> Page {
     Page { path, description: &[], examples, sections: &[], see: &[] }
 }
 
 const OURS: &[Part] = &[
     Tagged("0", "All went well."),
-    Tagged("1", "Something could not be read, written or measured, or a check failed."),
-    Tagged("2", "The command line makes no sense."),
+    Tagged("1", "Something could not be found, written or measured, or a check failed."),
+    Tagged("2", "The command line makes no sense, or a file that it names cannot be used."),
+    Tagged("125", "Poundlock itself failed, in a way that it says in a line."),
+    Tagged("130", "Ctrl-C ended it."),
 ];
 
 const PROGRAMS: &[Part] = &[
@@ -324,14 +326,20 @@ pub(super) const PAGES: &[Page] = &[
         ],
         see: &["poundlock-run(1)", "perf-lock(1)", "perf-sched(1)"],
     },
-    brief(
-        "poundlock stat diff",
-        &[("poundlock stat diff before.json after.json", "What changed between two runs")],
-    ),
-    brief(
-        "poundlock locks",
-        &[("poundlock locks", "The names that `--lock` takes, and the defaults of this machine")],
-    ),
+    Page {
+        path: "poundlock stat diff",
+        description: &[],
+        examples: &[("poundlock stat diff before.json after.json", "What changed between two runs")],
+        sections: &[("EXIT STATUS", OURS)],
+        see: &[],
+    },
+    Page {
+        path: "poundlock locks",
+        description: &[],
+        examples: &[("poundlock locks", "The names that `--lock` takes, and the defaults of this machine")],
+        sections: &[("EXIT STATUS", OURS)],
+        see: &[],
+    },
     Page {
         path: "poundlock bench",
         description: &[
