@@ -173,7 +173,7 @@ fn what_is_not_known_is_named_in_a_line() {
         ("POUNDLOCK_SEMAPHORES", "everybody's", "kernel"),
         ("POUNDLOCK_STATS", "figures", "whole path"),
         ("POUNDLOCK_STATS", "/no/such/place", "no such directory"),
-        ("POUNDLOCK_STATS", file, "no such directory"),
+        ("POUNDLOCK_STATS", file, "not a directory"),
     ] {
         let output = run_limited(&mut preloaded(&program, &[(name, value)]), LIMIT);
         expect_status(&output, 0);

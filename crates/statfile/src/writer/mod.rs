@@ -1412,7 +1412,8 @@ fn complain_about(directory: &[u8], error: i32) {
     text.push(&directory[..directory.len().min(384)]);
     text.push(b": ");
     match error {
-        libc::ENOENT | libc::ENOTDIR => text.push(b"no such directory"),
+        libc::ENOENT => text.push(b"no such directory"),
+        libc::ENOTDIR => text.push(b"not a directory"),
         libc::EACCES | libc::EPERM | libc::EROFS => text.push(b"not permitted"),
         libc::ENOSPC | libc::EDQUOT => text.push(b"no space left"),
         libc::EFBIG => text.push(b"the limit on file sizes is too low"),
