@@ -484,7 +484,9 @@ mod tests {
         let file = directory.path().join("FIGURES.md");
         let written = |text: &str| {
             std::fs::write(&file, text).expect("written");
-            Page::read(&file).and_then(|page| page.with("new\n")).unwrap_or_else(|why| panic!("{}", why.line));
+            Page::read(&file)
+                .and_then(|page| page.with("new\n"))
+                .unwrap_or_else(|why| panic!("{}", why.line));
             std::fs::read_to_string(&file).expect("read")
         };
         let (before, after) = ("# Figures\n\n## A\n\na\n", "\n## B\n\nb\n");
