@@ -234,9 +234,14 @@ const LENGTHS: u64 = 3;
 /// after one that does not count, and not less than this: threads need a while to come into each other's way.
 const WARM_UP: Picoseconds = 50_000 * MICROSECOND;
 
-/// What was counted in the replay of a stretch of this length.
+/// What was measured in the replay of a stretch of this length, of each part of its time.
+fn in_a_second(amount: u64, length: Picoseconds) -> f64 {
+    amount as f64 / (LENGTHS * length) as f64
+}
+
+/// What was counted in it.
 fn a_second(count: u64, length: Picoseconds) -> f64 {
-    count as f64 * 1e12 / (LENGTHS * length) as f64
+    in_a_second(count, length) * 1e12
 }
 
 /// One replay: the work done, which is acquisitions a second without those after waits for a condition
@@ -597,7 +602,7 @@ fn curve(
         for (at, (_, replayed)) in runs.iter().enumerate() {
             let lives = &ready.lives[at / ready.times];
             for (waits_for, &lock) in replayed.waits.iter().zip(&lives.locks) {
-                let share = waits_for.waited as f64 / (3 * lives.length) as f64 / runs.len() as f64;
+                let share = in_a_second(waits_for.waited, lives.length) / runs.len() as f64;
                 *waits.entry(&ready.process.locks[lock as usize].name).or_default() += share;
             }
         }
@@ -699,8 +704,7 @@ fn rows(ready: &Ready<'_>, runs: &[Run], outside: Option<&Outside>) -> Vec<Row> 
             row.held += measured.held * share;
             for (_, replayed) in &runs[at * ready.times..(at + 1) * ready.times] {
                 let waited = replayed.waits.get(number).map_or(0, |waits| waits.waited);
-                row.waiting_simulated +=
-                    waited as f64 / (3 * lives.length) as f64 * share / ready.times as f64;
+                row.waiting_simulated += in_a_second(waited, lives.length) * share / ready.times as f64;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What the environment says, and a line about what it says in vain.
 //!
-//! `poundlock run` sets these variables to what it has understood; people set them by hand, who would otherwise
-//! measure the default in place of the lock that they meant.
+//! `poundlock run` sets these variables to what it has understood; people set them by hand, who would
+//! otherwise measure the default in place of the lock that they meant.
 
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
@@ -123,7 +123,8 @@ pub(crate) fn complain(parts: &[&[u8]]) {
         *piece = libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len().min(LONGEST) };
         count += 1;
     }
-    // SAFETY: the pieces are valid; if nobody listens, nobody listens. Not `writev`: that is a cancellation point.
+    // SAFETY: the pieces are valid; if nobody listens, nobody listens. Not `writev`: that is a cancellation
+    // point.
     unsafe { libc::syscall(libc::SYS_writev, 2, pieces.as_ptr(), count) };
 }
 

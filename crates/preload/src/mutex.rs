@@ -729,8 +729,8 @@ pub(crate) fn unlock_checked(object: &Mutex, site: CallSite) -> c_int {
     0
 }
 
-/// Under check: looks whether a mutex is released that is free, or by a thread of which the mutex knows that it
-/// does not have it. What the unlock returns if it has no more to do.
+/// Under check: looks whether a mutex is released that is free, or by a thread of which the mutex knows that
+/// it does not have it. What the unlock returns if it has no more to do.
 #[cold]
 fn unlock_unheld(object: &Mutex, mode: mode::Mode, site: CallSite) -> Option<c_int> {
     let counted = object.counted(mode.glibc());

@@ -1034,7 +1034,7 @@ impl Inner {
 
     // The scheduler's decisions, carried out.
 
-    /// A thread wants a CPU. Returns whether one that was idle has to be interrupted for it.
+    /// A thread wants a CPU.
     fn ready(&mut self, id: ThreadId) -> Woken {
         let thread = &mut self.threads[id as usize];
         thread.state = State::Ready;

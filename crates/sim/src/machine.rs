@@ -444,8 +444,8 @@ impl Machine {
         Machine { scheduler, ..self.clone() }
     }
 
-    /// The same machine with that many CPUs, which are cores of one socket: as a guest sees it that knows nothing of
-    /// sockets and caches.
+    /// The same machine with that many CPUs, which are cores of one socket: as a guest sees it that knows
+    /// nothing of sockets and caches.
     #[must_use]
     pub fn flat(&self, cpus: u32) -> Machine {
         let whole = &self.description;

@@ -74,8 +74,8 @@ pub enum What {
         /// All, or one.
         all: bool,
     },
-    /// What the event before was about ended now, and took longer than usual: a call that woke another thread,
-    /// or the writing down.
+    /// What the event before was about ended now, and took longer than usual: a call that woke another
+    /// thread, or the writing down.
     Ended,
     /// It looked at its clock of CPU time after a while without events, or at first.
     Cpu {

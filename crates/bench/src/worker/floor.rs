@@ -239,8 +239,8 @@ fn switch(task: &Task, cpu: usize) -> Result<Summary> {
 const LATE_NS: u64 = 20_000;
 const AWAKE_NS: [u64; 3] = [1000, 2000, 4000];
 
-/// A call that wakes a thread which has slept for that long, and how long after its begin the thread runs. The
-/// CPUs are the waker's and the sleeper's. `beside`: another thread computes on the sleeper's.
+/// A call that wakes a thread which has slept for that long, and how long after its begin the thread runs.
+/// The CPUs are the waker's and the sleeper's. `beside`: another thread computes on the sleeper's.
 fn wake(task: &Task, [here, there]: [usize; 2], slept_ns: u64, beside: bool) -> Result<Wake> {
     let none = || Error::Options("a wake-up: no figure".to_owned());
     let (calls, runs) = wakes(task, [here, there], slept_ns, beside)?;

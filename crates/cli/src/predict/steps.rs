@@ -37,7 +37,7 @@ pub(super) struct Lives {
     pub(super) measured: Vec<Rates>,
     /// The locks' numbers in the process, by number here.
     pub(super) locks: Vec<u32>,
-    /// How many may go on at first, for each thing that is awaited or needed.
+    /// How many may go on at first, for each thing that is awaited.
     pub(super) before: Vec<u32>,
     /// How long the stretch was.
     pub(super) length: Picoseconds,
@@ -138,9 +138,9 @@ impl Lives {
         self.roles.push(role);
     }
 
-    /// Who did little goes on as its like did, until it has done as much as they do on average. Of a thread that
-    /// waited most of the time little is seen, and what is rare in that, such as an interrupt while it held a
-    /// lock, would come again and again.
+    /// Who did little goes on as its like did, until it has done as much as they do on average. Of a thread
+    /// that waited most of the time little is seen, and what is rare in that, such as an interrupt while it
+    /// held a lock, would come again and again.
     fn even_out(&mut self) {
         let (threads, places) = (self.threads.clone(), self.places.clone());
         let takes: Vec<BTreeSet<u32>> = threads.iter().map(|steps| locks_of(steps)).collect();

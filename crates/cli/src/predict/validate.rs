@@ -134,7 +134,7 @@ pub(super) fn validate(args: &Args) -> Result<(), Failure> {
     validation.summary = summary(&validation);
     print(&text(&validation))?;
     write_json(&validation, json)?;
-    page.map_or(Ok(()), |page| page.with(&section(&validation, args.rounds)))
+    page.map_or(Ok(()), |page| page.with(&section(&validation)))
 }
 
 /// A page of figures, such as `docs/FIGURES.md`.
@@ -147,7 +147,8 @@ struct Page<'a> {
 const TITLE: &str = "## Predictions\n";
 
 impl Page<'_> {
-    /// What stands before and after its section about predictions, which is the last one if there is none yet.
+    /// What stands before and after its section about predictions, which is the last one if there is none
+    /// yet.
     fn read(file: &Path) -> Result<Page<'_>, Failure> {
         let text = std::fs::read_to_string(file).map_err(|error| unwritten(file, &error))?;
         let (before, rest) = text.split_once(TITLE).unwrap_or((&text, ""));
@@ -165,16 +166,17 @@ fn unwritten(file: &Path, error: &std::io::Error) -> Failure {
     Failure::new(status::USAGE, format_args!("--figures: {}: {error}", file.display()))
 }
 
-fn section(validation: &Validation, rounds: u32) -> String {
+fn section(validation: &Validation) -> String {
     let machine = poundlock_measure::Machine::describe("");
     let lines: String = validation.summary.iter().map(|line| format!("- {line}\n")).collect();
     format!(
         "What `poundlock predict` said, and what came out.\n\n- CPU: {}, {} CPUs\n- Kernel: {}\n- Poundlock: {}\n\
-         - Command: `poundlock predict --validate --rounds {rounds}`\n\n{lines}\n```text\n{}```\n",
+         - Command: `poundlock predict --validate --rounds {}`\n\n{lines}\n```text\n{}```\n",
         machine.cpu,
         machine.cpus,
         machine.kernel,
         machine.commit,
+        validation.rounds,
         tables(validation)
     )
 }

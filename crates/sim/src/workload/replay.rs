@@ -85,7 +85,7 @@ pub struct Replay<'a> {
     pub begins: &'a [Picoseconds],
     /// The locks, by number.
     pub locks: &'a [Part<'a>],
-    /// How many threads have been let go on before the first step, for each thing that is awaited or needed.
+    /// How many threads have been let go on before the first step, for each thing that is awaited.
     pub before: &'a [u32],
     /// Before anything is counted.
     pub warm_up: Picoseconds,
@@ -240,8 +240,8 @@ impl Wakes {
         }
     }
 
-    /// Returns when the caller may go on, which then is one less that may. `under`: what it holds, and whether
-    /// as a reader. `again` is told whenever it has acquired that again, and since when it wanted to.
+    /// Returns when the caller may go on, which then is one less that may. `under`: what it holds, and
+    /// whether as a reader. `again` is told whenever it has acquired that again, and since when it wanted to.
     fn take(&self, under: Option<(&Made, bool)>, again: impl Fn(Picoseconds)) {
         while self.left.get() == 0 {
             again(self.sleep(under));
@@ -331,7 +331,7 @@ struct Shared {
     acts: Vec<Vec<Act>>,
     /// Each with how many have it or want it.
     locks: Vec<Vec<(Made, Cell<u32>)>>,
-    /// For each thing that is awaited or needed.
+    /// For each thing that is awaited.
     wakes: Vec<Wakes>,
     meetings: Vec<Meeting>,
     done: Vec<Cell<u64>>,

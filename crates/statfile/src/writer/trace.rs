@@ -56,8 +56,7 @@ pub(super) fn ended(map: Map, record: &Record) {
         append(chunk, now, layout::TRACE_ENDED, 0, 0);
         if took >= LONG_NS {
             // It may have been without a CPU meanwhile.
-            let (cpu_ns, gave_up) = sys::cpu_time();
-            append(chunk, now, layout::TRACE_CPU | (gave_up.min(0xff_ffff) as u32) << 8, 0, cpu_ns);
+            append_cpu(chunk, now);
             append(chunk, clock::ticks(record.clock.load(Relaxed)), layout::TRACE_ENDED, 0, 0);
         }
     }
@@ -103,8 +102,7 @@ fn note_it(map: Map, record: &Record, what: u32, word: u32, more: u64) -> bool {
         tracer.chunk.store(0, Relaxed);
     } else if let Some((chunk, is_new)) = chunk(map, record, tracer, stretch, now) {
         if is_late || is_new {
-            let (cpu_ns, gave_up) = sys::cpu_time();
-            append(chunk, now, layout::TRACE_CPU | (gave_up.min(0xff_ffff) as u32) << 8, 0, cpu_ns);
+            append_cpu(chunk, now);
         }
         append(chunk, now, what, word & INDEX_MASK, more);
         if is_late || is_new {
@@ -210,6 +208,12 @@ fn chunk(
         Some(page)
     });
     Some((chunk, true))
+}
+
+/// The CPU time that the thread has had.
+fn append_cpu(chunk: &Chunk, now: u64) {
+    let (cpu_ns, gave_up) = sys::cpu_time();
+    append(chunk, now, layout::TRACE_CPU | (gave_up.min(0xff_ffff) as u32) << 8, 0, cpu_ns);
 }
 
 fn append(chunk: &Chunk, now: u64, what: u32, lock: u32, more: u64) {
