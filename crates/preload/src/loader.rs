@@ -6,18 +6,28 @@
 //!   functions for any version of glibc's; a reference in a binary gets ours anyway. But the next definition
 //!   after a library behind ours is not ours, and neither is the first one if a library before ours has it:
 //!   see [`crate::scope`].
+//! * `dlclose` is exported so that `stat`, `check` and `record` can name what lies in the library afterwards.
 //!
-//! Both go on to glibc's function by a jump, so that it sees its true caller, whose search path it uses.
+//! They go on to glibc's function by a jump, so that it sees its true caller, whose search path it uses, and a destructor may
+//! unwind.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 
+use crate::stat::RECORDER;
 use crate::{real, scope};
 
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn dlopen(_: *const c_char, _: c_int) -> *mut c_void {
     crate::arch::open!(real_dlopen, !libc::RTLD_DEEPBIND)
+}
+
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn dlclose(_: *mut c_void) -> c_int {
+    // What the mask does to the second argument means nothing: there is none.
+    crate::arch::open!(before_close, !libc::RTLD_DEEPBIND)
 }
 
 #[unsafe(naked)]
@@ -37,6 +47,11 @@ pub(crate) extern "C" fn __asan_default_options() -> *const c_char {
 
 extern "C" fn real_dlopen() -> *mut c_void {
     real::DLOPEN.address()
+}
+
+extern "C" fn before_close() -> *mut c_void {
+    RECORDER.closes();
+    real::DLCLOSE.address()
 }
 
 extern "C" fn real_dlvsym() -> *mut c_void {
@@ -107,5 +122,5 @@ exports! {
         pthread_join pthread_timedjoin_np pthread_clockjoin_np thrd_join
         sem_init sem_destroy sem_trywait sem_post sched_yield pthread_yield thrd_yield;
     loader:
-        dlopen dlvsym;
+        dlopen dlclose dlvsym;
 }

@@ -136,6 +136,7 @@ addresses! {
     THRD_JOIN = thrd_join;
     // Jumped to.
     DLOPEN = dlopen;
+    DLCLOSE = dlclose;
     DLVSYM = dlvsym;
     SYSCALL = syscall;
     // With a result of its own, and with a variable number of arguments.

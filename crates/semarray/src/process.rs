@@ -281,11 +281,6 @@ pub(crate) fn owner_died(slot: u32) -> bool {
 
 fn is(slot: u32, wanted: impl FnOnce(Fate) -> bool) -> bool {
     let Some(domain) = domain::known() else { return false };
-    // The caller is a thread of its own process, whatever `/proc` says: an emulator may show each thread when
-    // it started itself.
-    if registered() == Some(slot) && is_own(domain, slot) {
-        return wanted(Fate::Lives);
-    }
     let is = domain.registry.processes().get(slot as usize).is_some_and(|slot| wanted(fate(slot)));
     if is {
         // Its threads' writes came before the kernel said so.
@@ -311,7 +306,13 @@ fn fate(slot: &ProcessSlot) -> Fate {
     if owner == 0 {
         return Fate::Ended;
     }
-    let word = slot.alive.word().load(Acquire);
+    let mark = slot.alive.word();
+    // The caller is a thread of its own process, whatever `/proc` says: an emulator may show each thread when
+    // it started itself. In a forked child it is its parent's mark, and another's number.
+    if ptr::eq(mark, OWN_MARK.load(Relaxed)) && (owner >> 32) as u32 == system::process_id() {
+        return Fate::Lives;
+    }
+    let word = mark.load(Acquire);
     if word != 0 && word & DIED == 0 {
         // The end of the process's first thread is always marked. Another one that calls exec takes the
         // number of the first before the kernel looks at what it holds, and leaves no mark: so ask whether it

@@ -123,6 +123,7 @@ fn nothing_else_is_exported() {
         "pthread_create",
         "thrd_create",
         "dlopen",
+        "dlclose",
         "dlvsym",
         "syscall",
         "unshare",

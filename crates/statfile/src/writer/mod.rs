@@ -426,6 +426,15 @@ impl<H: Host> Recorder<H> {
         made.is_ok()
     }
 
+    /// To be called before a library may be unmapped: the report will name what lies in it. Keeps `errno`; not
+    /// async-signal-safe, as `dlclose` is not.
+    pub fn closes(&'static self) {
+        if self.is_on() && !self.is_forked() {
+            let _errno = sys::Errno::keep();
+            modules::closes(self.current());
+        }
+    }
+
     /// To be called before a fork, by the thread that forks. To be followed by [`Recorder::forked`] or, in
     /// the child, [`Recorder::fork_child`].
     pub fn will_fork(&'static self) {
@@ -487,7 +496,7 @@ impl<H: Host> Recorder<H> {
         let _errno = sys::Errno::keep();
         if self.state.load(Acquire) == ON && !self.is_forked() {
             let map = self.current();
-            modules::scan_at_end(map);
+            modules::scan_now(map);
             clock::calibrate(map);
             map.header().end_ns.store(clock::nanoseconds(), Relaxed);
         }

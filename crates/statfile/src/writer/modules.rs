@@ -38,21 +38,18 @@ pub(super) fn scan_sometimes(map: Map, now: u64) {
     }
 }
 
-/// Scans if somebody wants it, unless the last scan was in vain and not long ago: what is wanted may be closed
-/// soon.
-pub(super) fn scan_soon(map: Map, now: u64) {
-    if map.header().scan_pause.load(Relaxed) <= PAUSE {
-        scan_at_end(map);
-    } else {
-        scan_sometimes(map, now);
-    }
-}
-
-/// Scans if somebody wants it.
-pub(super) fn scan_at_end(map: Map) {
+/// Scans if somebody wants it: what is wanted may be gone soon.
+pub(super) fn scan_now(map: Map) {
     if map.header().scan_wanted.load(Relaxed) != 0 {
         scan(map);
     }
+}
+
+/// A file is about to be unmapped: from now on, what is known of its addresses may be wrong.
+#[cold]
+pub(super) fn closes(map: Map) {
+    scan_now(map);
+    map.header().scan_wanted.store(1, Relaxed);
 }
 
 /// Reads `/proc/self/maps` and appends what is not known yet. One thread at a time; others do not wait.

@@ -788,7 +788,7 @@ pub(super) fn end_shown(map: Map, record: &Record) {
 fn now_and_then(map: Map, now: u64) {
     let _errno = sys::Errno::keep();
     clock::calibrate_sometimes(map, now);
-    modules::scan_soon(map, now);
+    modules::scan_sometimes(map, now);
 }
 
 /// A thread that lives, by its number.
