@@ -268,11 +268,14 @@ impl Ready<'_> {
     fn replay(&self, at: usize, world: &World, machine: &Machine) -> Run {
         let length = self.lives[at / self.times].length;
         let before = &self.lives[at / self.times].before;
+        // On as many CPUs as there were, threads begin where they were.
+        let cpus = if machine.cpus() == self.machine.cpus() { &world.lives.cpus[..] } else { &[] };
         let once = |threads: &[Vec<Step>], more: u32| {
             let before: Vec<u32> = before.iter().map(|before| before + more).collect();
             let replay = Replay {
                 threads,
                 begins: &world.lives.begins,
+                cpus,
                 locks: &world.locks,
                 before: &before,
                 warm_up: length.max(WARM_UP),

@@ -42,6 +42,11 @@ impl Usage {
         Self::of(libc::RUSAGE_SELF)
     }
 
+    /// The calling thread's.
+    pub fn of_this_thread() -> Usage {
+        Self::of(libc::RUSAGE_THREAD)
+    }
+
     /// That of the children that it has waited for, and of those that they have.
     pub fn of_children() -> Usage {
         Self::of(libc::RUSAGE_CHILDREN)

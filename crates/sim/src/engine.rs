@@ -241,6 +241,8 @@ std::thread_local! {
 
 impl Engine {
     pub(crate) fn new(machine: &Machine, host: Option<Host>, disturbance: Option<Disturbance>) -> Engine {
+        // Of a virtual CPU the hypervisor says when it runs: by the completely fair one.
+        let eevdf = machine.eevdf().filter(|_| host.is_none());
         Engine {
             inner: RefCell::new(Inner {
                 machine: machine.clone(),
@@ -251,7 +253,7 @@ impl Engine {
                 numbers: 0,
                 lines: Lines::new(disturbance.and_then(|how| how.slow)),
                 threads: Vec::new(),
-                cpus: Cpus::new(machine),
+                cpus: Cpus::new(machine, eevdf),
                 futexes: FxHashMap::default(),
                 current: 0,
                 running: false,
@@ -283,8 +285,14 @@ impl Engine {
         }
     }
 
-    /// A new thread, which is ready at once. `cpu`: the only one that it may run on.
-    pub(crate) fn spawn(&self, cpu: Option<u32>, body: impl FnOnce() + 'static) -> ThreadId {
+    /// A new thread, which is ready at once. `only`: the CPU that it may run on; `first`: the one that it
+    /// begins on.
+    pub(crate) fn spawn(
+        &self,
+        only: Option<u32>,
+        first: Option<u32>,
+        body: impl FnOnce() + 'static,
+    ) -> ThreadId {
         let stack = STACKS
             .with_borrow_mut(Vec::pop)
             .unwrap_or_else(|| DefaultStack::new(STACK).expect("memory for a stack"));
@@ -323,7 +331,7 @@ impl Engine {
             waited: Waited::Woken,
             used: 0,
         });
-        inner.cpus.add(id, cpu);
+        inner.cpus.add(id, only, first);
         inner.ready(id);
         id
     }
@@ -969,6 +977,22 @@ impl Inner {
                 }
                 let id = self.cpus.current(cpu)?;
                 let now = self.now;
+                if self.cpus.has_eevdf() {
+                    self.charge(id);
+                    if self.cpus.is_wanted(cpu)
+                        && let Some(idle) = self.cpus.ticks(&self.machine, cpu, now)
+                    {
+                        // It looks for what it can take.
+                        self.dispatch(idle, self.machine.scheduler().wake_latency);
+                    }
+                    if self.cpus.goes_on(cpu) {
+                        if self.cpus.is_wanted(cpu) {
+                            let at = self.cpus.slice_end(&self.machine, cpu, now);
+                            self.announce_slice(cpu, at);
+                        }
+                        return None;
+                    }
+                }
                 let thread = &mut self.threads[id as usize];
                 if thread.accessing || thread.kept > 0 {
                     thread.preempted = true;
@@ -1057,7 +1081,9 @@ impl Inner {
         };
         let Some(current) = self.cpus.current(cpu) else { return Woken::Queued };
         self.charge(current);
-        if self.cpus.preempts(&self.machine, id, current) {
+        // A CPU that has been told of one thread, and is not there yet, finds the next one with it.
+        let comes = self.machine.idle().is_some() && self.threads[current as usize].begun > self.now;
+        if !comes && self.cpus.preempts(&self.machine, id, current) {
             let others = self.running && self.cpus.of(self.current) != cpu;
             let idle = self.machine.idle().filter(|_| others);
             let at = self.now + idle.map_or(0, |idle| idle.interrupt);
@@ -1067,7 +1093,7 @@ impl Inner {
             }
         } else if !self.cpus.has_slice(cpu) {
             let begun = self.threads[current as usize].begun;
-            let at = (begun + self.cpus.slice(&self.machine, cpu)).max(self.now);
+            let at = self.cpus.slice_end(&self.machine, cpu, begun).max(self.now);
             self.announce_slice(cpu, at);
         }
         Woken::Queued
@@ -1100,7 +1126,7 @@ impl Inner {
         thread.left = thread.done_at.saturating_sub(now.max(thread.begun));
         thread.token += 1;
         thread.stopped = now;
-        self.cpus.put_back(&self.machine, cpu);
+        self.cpus.put_back(&self.machine, cpu, now);
         self.dispatch(cpu, 0);
     }
 
@@ -1124,7 +1150,7 @@ impl Inner {
 
     /// An idle CPU gets its next thread.
     pub(crate) fn dispatch(&mut self, cpu: u32, latency: Picoseconds) {
-        let Some(next) = self.cpus.next(&self.machine, cpu) else {
+        let Some(next) = self.cpus.next(&self.machine, cpu, self.now, latency) else {
             self.cpus.becomes_idle(cpu, self.now);
             return;
         };
@@ -1136,7 +1162,8 @@ impl Inner {
         let thread = &mut self.threads[next.id as usize];
         thread.state = State::Running;
         thread.begun = begin;
-        thread.since = now;
+        // A CPU that wakes up does not run yet.
+        thread.since = if self.cpus.has_eevdf() { now + latency } else { now };
         if thread.watch.is_some() {
             thread.missed += begin - thread.stopped;
         }
@@ -1144,7 +1171,7 @@ impl Inner {
         thread.left = 0;
         self.goes(next.id, done);
         if self.cpus.is_wanted(cpu) {
-            let at = begin + self.cpus.slice(&self.machine, cpu);
+            let at = self.cpus.slice_end(&self.machine, cpu, begin);
             self.announce_slice(cpu, at);
         }
     }
@@ -1157,7 +1184,7 @@ impl Inner {
         thread.token += 1;
         thread.left = 0;
         thread.preempted = false;
-        let cpu = self.cpus.leave(&self.machine, id);
+        let cpu = self.cpus.leave(&self.machine, id, self.now);
         self.dispatch(cpu, 0);
         if self.host.is_some() && self.cpus.current(cpu).is_none() {
             self.idles(cpu);
@@ -1176,7 +1203,7 @@ impl Inner {
         let thread = &mut self.threads[id as usize];
         let time = self.now.saturating_sub(thread.since);
         thread.used += time;
-        thread.since = self.now;
-        self.cpus.charge(id, time);
+        thread.since = thread.since.max(self.now);
+        self.cpus.charge(id, time, self.now);
     }
 }

@@ -133,9 +133,9 @@ impl Host {
     /// `pinned`: each virtual CPU runs on the real one of its number only.
     pub(crate) fn new(machine: &Machine, hypervisor: &Hypervisor, vcpus: u32, pinned: bool) -> Host {
         let machine = machine.with_scheduler(hypervisor.scheduler);
-        let mut cpus = Cpus::new(&machine);
+        let mut cpus = Cpus::new(&machine, None);
         for vcpu in 0..vcpus {
-            cpus.add(vcpu, pinned.then(|| vcpu % machine.cpus() as u32));
+            cpus.add(vcpu, pinned.then(|| vcpu % machine.cpus() as u32), None);
         }
         let vcpu = |_| Vcpu { on: On::Halt, tick: false, preempted: false, since: 0 };
         Host { machine, hypervisor: hypervisor.clone(), cpus, vcpus: (0..vcpus).map(vcpu).collect() }
@@ -244,7 +244,7 @@ impl Inner {
         let vcpu = &mut host.vcpus[cpu as usize];
         vcpu.on = On::Halt;
         vcpu.preempted = false;
-        let real = host.cpus.leave(&host.machine, cpu);
+        let real = host.cpus.leave(&host.machine, cpu, self.now);
         self.dispatch_host(real, 0);
     }
 
@@ -334,7 +334,7 @@ impl Inner {
         thread.stopped = now;
         let Some(host) = &mut self.host else { return };
         host.vcpus[cpu as usize].on = On::Queue;
-        host.cpus.put_back(&host.machine, real);
+        host.cpus.put_back(&host.machine, real, now);
         self.dispatch_host(real, 0);
     }
 
@@ -342,7 +342,7 @@ impl Inner {
     fn dispatch_host(&mut self, real: u32, latency: Picoseconds) {
         let now = self.now;
         let Some(host) = &mut self.host else { return };
-        let Some(next) = host.cpus.next(&host.machine, real) else { return };
+        let Some(next) = host.cpus.next(&host.machine, real, now, latency) else { return };
         let scheduler = host.machine.scheduler();
         let delay = latency + scheduler.switch + if next.migrated { scheduler.migration } else { 0 };
         let vcpu = &mut host.vcpus[next.id as usize];
@@ -384,7 +384,7 @@ impl Inner {
         if vcpu.on == On::Iron {
             let time = now.saturating_sub(vcpu.since);
             vcpu.since = now;
-            host.cpus.charge(cpu, time);
+            host.cpus.charge(cpu, time, now);
         }
     }
 }

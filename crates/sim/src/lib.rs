@@ -100,7 +100,12 @@ impl Simulation {
     /// A thread that is ready when the run begins. `cpu`: the only CPU that it may run on, if given. What it
     /// owns is leaked if the run ends before it does.
     pub fn spawn(&mut self, cpu: Option<u32>, body: impl FnOnce() + 'static) {
-        self.threads.push(self.engine.spawn(cpu, body));
+        self.threads.push(self.engine.spawn(cpu, None, body));
+    }
+
+    /// As [`Simulation::spawn`], for a thread that may run on each CPU, and begins on this one.
+    pub fn spawn_on(&mut self, first: u32, body: impl FnOnce() + 'static) {
+        self.threads.push(self.engine.spawn(None, Some(first), body));
     }
 
     /// The run notes each access to memory, for [`Summary::profile`]. These objects have names there.

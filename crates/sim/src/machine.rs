@@ -68,6 +68,9 @@ struct Description {
     /// Left out where a CPU that has just become idle is as any other idle one.
     #[serde(default)]
     idle: Option<FiguresOfIdle>,
+    /// Left out where the scheduler is the completely fair one.
+    #[serde(default)]
+    eevdf: Option<FiguresOfEevdf>,
 }
 
 fn socket() -> String {
@@ -251,6 +254,20 @@ figures! {
     }
 }
 
+figures! {
+    /// Nanoseconds.
+    FiguresOfEevdf =>
+    /// The scheduler of Linux 6.6 and later, in picoseconds.
+    pub(crate) struct Eevdf {
+        /// How far ahead of a thread its virtual deadline lies.
+        slice: NS,
+        /// How often a CPU looks whether its thread has come to it.
+        tick: NS,
+        /// A thread that ran so short a time ago is not taken by another CPU that has none.
+        hot: NS,
+    }
+}
+
 /// A machine to simulate.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -259,6 +276,7 @@ pub struct Machine {
     interrupt: Picoseconds,
     scheduler: Scheduler,
     idle: Option<Idle>,
+    eevdf: Option<Eevdf>,
     /// Row by row.
     hops: Vec<u32>,
     /// Within a socket, smallest groups first; the last is the whole socket.
@@ -298,6 +316,9 @@ impl Machine {
         description.scheduler.set(name, value);
         if let (Some(idle), Some(name)) = (&mut description.idle, name.strip_suffix(" of idle")) {
             idle.set(name, value);
+        }
+        if let (Some(eevdf), Some(name)) = (&mut description.eevdf, name.strip_suffix(" of eevdf")) {
+            eevdf.set(name, value);
         }
         for group in &mut description.groups {
             if name == group.of("transfer") {
@@ -397,7 +418,11 @@ impl Machine {
         let interrupt = description.interrupt.as_ref().map_or(0.0, |figure| figure.value);
         let interrupt = checked(&description.name, "interrupt", interrupt, NS)?;
         let idle = description.idle.as_ref().map(|idle| idle.values(&description.name)).transpose()?;
-        Ok(Machine { description, costs, interrupt, scheduler, idle, hops, levels, node })
+        let eevdf = description.eevdf.as_ref().map(|eevdf| eevdf.values(&description.name)).transpose()?;
+        if eevdf.is_some_and(|eevdf| eevdf.tick == 0 || eevdf.slice == 0) {
+            return number("tick or slice", "must take time");
+        }
+        Ok(Machine { description, costs, interrupt, scheduler, idle, eevdf, hops, levels, node })
     }
 
     /// Its name.
@@ -429,11 +454,13 @@ impl Machine {
             .extend(interrupt.map(|figure| ("interrupt".to_owned(), figure.value, figure.source.as_str())));
         sources.extend(self.description.costs.sources());
         sources.extend(self.description.scheduler.sources());
-        if let Some(idle) = &self.description.idle {
+        let idle = self.description.idle.as_ref().map(|idle| ("idle", idle.sources()));
+        let eevdf = self.description.eevdf.as_ref().map(|eevdf| ("eevdf", eevdf.sources()));
+        for (table, figures) in idle.into_iter().chain(eevdf) {
             sources.extend(
-                idle.sources()
+                figures
                     .into_iter()
-                    .map(|(name, value, source)| (format!("{name} of idle"), value, source)),
+                    .map(|(name, value, source)| (format!("{name} of {table}"), value, source)),
             );
         }
         sources
@@ -502,6 +529,10 @@ impl Machine {
 
     pub(crate) fn idle(&self) -> Option<&Idle> {
         self.idle.as_ref()
+    }
+
+    pub(crate) fn eevdf(&self) -> Option<Eevdf> {
+        self.eevdf
     }
 
     /// What the locks take for a node.

@@ -83,6 +83,8 @@ pub enum What {
         ns: u64,
         /// How often the thread had given up its CPU by itself.
         gave_up: u32,
+        /// The CPU that it ran on.
+        on: Option<u32>,
     },
 }
 
@@ -126,6 +128,7 @@ pub fn read_stretches(path: &Path) -> Result<Recorded, Error> {
             let begin = offset_of!(Chunk, events) + at * size_of::<Traced>();
             let what = block.u32(begin + offset_of!(Traced, what));
             let more = block.u64(begin + offset_of!(Traced, more));
+            let lock = block.u32(begin + offset_of!(Traced, lock));
             let (kind, above) = (what & 0xff, what >> 8);
             Some(Event {
                 at_ns: clock.moment(block.u64(begin + offset_of!(Traced, time))),
@@ -140,10 +143,10 @@ pub fn read_stretches(path: &Path) -> Result<Recorded, Error> {
                     layout::TRACE_YIELDS => What::Yields,
                     layout::TRACE_ENDED => What::Ended,
                     layout::TRACE_WAKES => What::Wakes { all: above != 0 },
-                    layout::TRACE_CPU => What::Cpu { ns: more, gave_up: above },
+                    layout::TRACE_CPU => What::Cpu { ns: more, gave_up: above, on: lock.checked_sub(1) },
                     _ => return None,
                 },
-                lock: block.u32(begin + offset_of!(Traced, lock)),
+                lock: if kind == layout::TRACE_CPU { 0 } else { lock },
                 place: if kind == layout::TRACE_CPU { 0 } else { more },
             })
         };

@@ -237,7 +237,7 @@ fn switch(task: &Task, cpu: usize) -> Result<Summary> {
 
 /// A CPU that has had nothing to do for so long sleeps, and one for so long not yet.
 const LATE_NS: u64 = 20_000;
-const AWAKE_NS: [u64; 3] = [1000, 2000, 4000];
+const AWAKE_NS: [u64; 2] = [2500, 4000];
 
 /// A call that wakes a thread which has slept for that long, and how long after its begin the thread runs.
 /// The CPUs are the waker's and the sleeper's. `beside`: another thread computes on the sleeper's.
@@ -265,15 +265,19 @@ fn wakes(
         let sleeper = thread::Builder::new()
             .spawn_scoped(scope, || {
                 let kept = affinity::keep_to(&[there]);
+                let mut slept = 0;
+                // Not what woke it on its way to sleep, if it had time for that.
                 let turn = |turn: u32| {
                     while wanted.0.load(Acquire) == turn {
                         _ = Linux::wait(&wanted.0, turn, Until::Woken);
                     }
                     let took = clock::now_ns() - begun.0.load(Relaxed);
+                    let before = slept;
+                    slept = Usage::of_this_thread().voluntary_switches;
                     done.0.store(turn + 1, Release);
-                    took as f64
+                    (slept > before).then_some(took as f64)
                 };
-                let took: Vec<f64> = (0..turns).map(turn).collect();
+                let took: Vec<Option<f64>> = (0..turns).map(turn).collect();
                 kept.map(|()| took)
             })
             .map_err(start)?;
@@ -306,7 +310,7 @@ fn wakes(
             computes.join().map_err(died)??;
         }
         kept?;
-        Ok((calls, runs))
+        Ok(calls.into_iter().zip(runs).filter_map(|(call, runs)| Some((call, runs?))).unzip())
     })
 }
 

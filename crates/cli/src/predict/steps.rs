@@ -28,6 +28,8 @@ pub(super) struct Lives {
     pub(super) threads: Vec<Vec<Step>>,
     /// When each begins with them.
     pub(super) begins: Vec<Picoseconds>,
+    /// The CPU that each was on.
+    pub(super) cpus: Vec<Option<u32>>,
     /// Where each of its acquisitions was made: places of the process.
     pub(super) places: Vec<Vec<u32>>,
     /// What sort of thread each is, by number: see [`roles`].
@@ -101,6 +103,7 @@ impl Lives {
             if !life.steps.is_empty() {
                 lives.threads.push(life.steps);
                 lives.begins.push(life.begins);
+                lives.cpus.push(thread.cpu);
                 lives.places.push(life.places);
                 lives.roles.push(role);
             } else if life.waits {
@@ -134,6 +137,7 @@ impl Lives {
         let Some(&like) = members.get(self.threads.len() % members.len().max(1)) else { return };
         self.threads.push(self.threads[like].clone());
         self.begins.push(((self.threads.len() as f64 * 0.618_034).fract() * APART) as u64);
+        self.cpus.push(None);
         self.places.push(self.places[like].clone());
         self.roles.push(role);
     }
@@ -806,7 +810,8 @@ mod tests {
             ..Lock::default()
         };
         let threads = threads.into_iter().enumerate();
-        let threads = threads.map(|(index, events)| Thread { tid: 10 + index as u32, events }).collect();
+        let threads =
+            threads.map(|(index, events)| Thread { tid: 10 + index as u32, cpu: None, events }).collect();
         Process {
             pid: 10,
             program: String::new(),
@@ -889,10 +894,13 @@ mod tests {
         let stretch = |began_ns, threads| Stretch { began_ns, length_ns: 1000 * US, threads };
         let after: Events = vec![(5 * US, recording::ACQUIRED_AFTER, 1, 1), (6 * US, RELEASED, 1, 1)];
         // One is not seen, and has the lock later; another is not seen, and does something else later.
-        process.stretches.push(stretch(10_000 * US, vec![Thread { tid: 11, events: holds() }]));
+        process.stretches.push(stretch(10_000 * US, vec![Thread { tid: 11, cpu: None, events: holds() }]));
         process.stretches.push(stretch(
             20_000 * US,
-            vec![Thread { tid: 10, events: holds() }, Thread { tid: 12, events: after }],
+            vec![
+                Thread { tid: 10, cpu: None, events: holds() },
+                Thread { tid: 12, cpu: None, events: after },
+            ],
         ));
         let roles = roles(&process);
         let counted = Counted::of(&process);

@@ -143,6 +143,7 @@ impl World {
     fn add(&mut self, steps: Vec<Step>) {
         self.lives.threads.push(steps);
         self.lives.begins.push(0);
+        self.lives.cpus.push(None);
         self.lives.places.push(Vec::new());
         self.lives.roles.push(usize::MAX);
     }

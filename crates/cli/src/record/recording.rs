@@ -92,6 +92,9 @@ pub(crate) struct Stretch {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Thread {
     pub(crate) tid: u32,
+    /// The CPU on which it was seen first.
+    #[serde(default)]
+    pub(crate) cpu: Option<u32>,
     /// When, what, lock, and more about it.
     pub(crate) events: Vec<(u64, u8, u32, u64)>,
 }
@@ -215,6 +218,10 @@ impl Process {
                 .iter()
                 .map(|life| Thread {
                     tid: life.tid,
+                    cpu: life.events.iter().find_map(|event| match event.what {
+                        What::Cpu { on, .. } => on,
+                        _ => None,
+                    }),
                     events: life.events.iter().map(|event| tables.event(event, stretch.began_ns)).collect(),
                 })
                 .collect(),
@@ -320,7 +327,7 @@ impl Tables {
             What::Yields => (at, YIELDS, lock, place),
             What::Wakes { all: false } => (at, WAKES, lock, place),
             What::Wakes { all: true } => (at, WAKES_ALL, lock, place),
-            What::Cpu { ns, gave_up } => (at, CPU, gave_up, ns),
+            What::Cpu { ns, gave_up, .. } => (at, CPU, gave_up, ns),
         }
     }
 }

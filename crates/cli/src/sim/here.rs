@@ -41,6 +41,21 @@ fn slice(cpus: usize) -> f64 {
     700_000.0 * f64::from(1 + cpus.clamp(1, 8).ilog2())
 }
 
+/// Whether the kernel has that scheduler: 6.6 and later have.
+fn has_eevdf() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|text| text.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(6))
+}
+
+/// Nanoseconds between the scheduler's looks at what runs.
+fn tick() -> f64 {
+    let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: fills our own variable.
+    let rc = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut resolution) };
+    if rc == 0 && resolution.tv_nsec > 0 { resolution.tv_nsec as f64 } else { 4_000_000.0 }
+}
+
 /// A description of this machine, as a file of `machines/` is one.
 pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
     let places: Vec<_> = cpus.iter().map(|&cpu| place(cpu)).collect();
@@ -122,6 +137,13 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
             ),
         ]
     });
+    let eevdf = has_eevdf().then(|| {
+        [
+            ("slice", slice, cfs),
+            ("tick", tick(), "the resolution of CLOCK_MONOTONIC_COARSE"),
+            ("hot", 500_000.0, "Linux's sched_migration_cost_ns"),
+        ]
+    });
     let mut text = format!(
         "name = \"here\"\nabout = \"this machine\"\nsource = \"/sys/devices/system/cpu\"\nsockets = \
             {}\ncores_a_socket = {}\nthreads_a_core = {}\n",
@@ -129,6 +151,7 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
     );
     let mut tables = vec![("costs", &costs[..]), ("scheduler", &scheduler[..])];
     tables.extend(idle.as_ref().map(|idle| ("idle", &idle[..])));
+    tables.extend(eevdf.as_ref().map(|eevdf| ("eevdf", &eevdf[..])));
     for (table, figures) in tables {
         // Writing to a string does not fail.
         let _ = writeln!(text, "\n[{table}]");

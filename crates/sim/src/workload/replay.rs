@@ -83,6 +83,8 @@ pub struct Replay<'a> {
     pub threads: &'a [Vec<Step>],
     /// When each begins; those for which nothing is said, at once.
     pub begins: &'a [Picoseconds],
+    /// The CPU that each begins on; those for which nothing is said, where there are fewest.
+    pub cpus: &'a [Option<u32>],
     /// The locks, by number.
     pub locks: &'a [Part<'a>],
     /// How many threads have been let go on before the first step, for each thing that is awaited.
@@ -536,12 +538,16 @@ impl Replay<'_> {
         for index in (0..self.threads.len()).filter(|&index| !self.threads[index].is_empty()) {
             let shared = Rc::clone(&shared);
             let begins = self.begins.get(index).copied().unwrap_or(0);
-            simulation.spawn(None, move || {
+            let thread = move || {
                 if begins > 0 {
                     sleep(begins);
                 }
                 shared.thread(index);
-            });
+            };
+            match self.cpus.get(index).copied().flatten() {
+                Some(first) => simulation.spawn_on(first, thread),
+                None => simulation.spawn(None, thread),
+            }
         }
         let summary = simulation.run(self.warm_up + self.time)?;
         Ok(Replayed {

@@ -208,6 +208,13 @@ pub(super) fn cpu_time() -> (u64, u64) {
     (ns(usage.ru_utime) + ns(usage.ru_stime), usage.ru_nvcsw as u64)
 }
 
+/// The CPU that the calling thread runs on, if that is known. No system call, where the kernel has a page for
+/// that.
+pub(super) fn cpu() -> Option<u32> {
+    // SAFETY: takes no arguments.
+    u32::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
 pub(super) fn yield_now() {
     // SAFETY: always succeeds.
     unsafe { libc::syscall(libc::SYS_sched_yield) };

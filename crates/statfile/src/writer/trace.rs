@@ -210,10 +210,11 @@ fn chunk(
     Some((chunk, true))
 }
 
-/// The CPU time that the thread has had.
+/// The CPU time that the thread has had, and its CPU.
 fn append_cpu(chunk: &Chunk, now: u64) {
     let (cpu_ns, gave_up) = sys::cpu_time();
-    append(chunk, now, layout::TRACE_CPU | (gave_up.min(0xff_ffff) as u32) << 8, 0, cpu_ns);
+    let cpu = sys::cpu().map_or(0, |cpu| cpu + 1);
+    append(chunk, now, layout::TRACE_CPU | (gave_up.min(0xff_ffff) as u32) << 8, cpu, cpu_ns);
 }
 
 fn append(chunk: &Chunk, now: u64, what: u32, lock: u32, more: u64) {
