@@ -472,8 +472,8 @@ pub const TRACE_YIELDS: u32 = 10;
 /// the writing down.
 pub const TRACE_ENDED: u32 = 11;
 /// Since the last such event, or the first of the chunk, it has had so much CPU time: `more`, in nanoseconds.
-/// In the bits above: how often it gave its CPU up by itself, at most 2^24 - 1. `lock`: its CPU's number + 1, or 0.
-/// It was there for long without an event.
+/// In the bits above: how often it gave its CPU up by itself, at most 2^24 - 1. `lock`: its CPU's number + 1,
+/// or 0. It was there for long without an event.
 pub const TRACE_CPU: u32 = 9;
 
 /// Bytes that change behind a shared reference.
