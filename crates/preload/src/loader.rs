@@ -8,8 +8,8 @@
 //!   see [`crate::scope`].
 //! * `dlclose` is exported so that `stat`, `check` and `record` can name what lies in the library afterwards.
 //!
-//! They go on to glibc's function by a jump, so that it sees its true caller, whose search path it uses, and a destructor may
-//! unwind.
+//! They go on to glibc's function by a jump, so that it sees its true caller, whose search path it uses, and
+//! a destructor may unwind.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;

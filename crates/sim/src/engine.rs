@@ -977,21 +977,8 @@ impl Inner {
                 }
                 let id = self.cpus.current(cpu)?;
                 let now = self.now;
-                if self.cpus.has_eevdf() {
-                    self.charge(id);
-                    if self.cpus.is_wanted(cpu)
-                        && let Some(idle) = self.cpus.ticks(&self.machine, cpu, now)
-                    {
-                        // It looks for what it can take.
-                        self.dispatch(idle, self.machine.scheduler().wake_latency);
-                    }
-                    if self.cpus.goes_on(cpu) {
-                        if self.cpus.is_wanted(cpu) {
-                            let at = self.cpus.slice_end(&self.machine, cpu, now);
-                            self.announce_slice(cpu, at);
-                        }
-                        return None;
-                    }
+                if self.cpus.has_eevdf() && self.goes_on(cpu, id) {
+                    return None;
                 }
                 let thread = &mut self.threads[id as usize];
                 if thread.accessing || thread.kept > 0 {
@@ -1006,6 +993,23 @@ impl Inner {
                 None
             }
         }
+    }
+
+    /// EEVDF looks at a CPU and its thread. Whether that is to go on.
+    fn goes_on(&mut self, cpu: u32, id: ThreadId) -> bool {
+        self.charge(id);
+        if self.cpus.is_wanted(cpu)
+            && let Some(idle) = self.cpus.ticks(&self.machine, cpu, self.now)
+        {
+            // It looks for what it can take.
+            self.dispatch(idle, self.machine.scheduler().wake_latency);
+        }
+        let goes_on = self.cpus.goes_on(cpu);
+        if goes_on && self.cpus.is_wanted(cpu) {
+            let at = self.cpus.slice_end(&self.machine, cpu, self.now);
+            self.announce_slice(cpu, at);
+        }
+        goes_on
     }
 
     fn access(&mut self, address: usize, access: Access, narrow: bool, step: Step) -> Picoseconds {

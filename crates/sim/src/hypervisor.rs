@@ -269,7 +269,7 @@ impl Inner {
                 if host.cpus.preempts(&host.machine, cpu, current) {
                     self.announce_host_slice(real, now);
                 } else if !host.cpus.has_slice(real) {
-                    let at = now + host.cpus.slice(&host.machine, real);
+                    let at = host.cpus.slice_end(&host.machine, real, now);
                     self.announce_host_slice(real, at);
                 }
             }
@@ -350,7 +350,7 @@ impl Inner {
         vcpu.since = now;
         let tick = core::mem::take(&mut vcpu.tick);
         if host.cpus.is_wanted(real) {
-            let at = now + delay + host.cpus.slice(&host.machine, real);
+            let at = host.cpus.slice_end(&host.machine, real, now + delay);
             self.announce_host_slice(real, at);
         }
         let cpu = next.id;

@@ -1,18 +1,19 @@
 //! Which thread runs where, and next: Linux's schedulers, in what locks notice of them.
 //!
-//! The completely fair one, of before 6.6: each CPU has a queue, and runs the thread that has had the least of it (its *virtual runtime*). A thread
-//! that has slept begins a little below the least of the threads that are there, so that it is soon served.
-//! If it has had enough less than the running thread, it takes the CPU at once. The queue's threads share a
-//! period; none gets less than a granularity. A woken thread goes to its last CPU if that is idle, else to an
-//! idle one of its cluster, the cores with which it has its last cache in common, else to the shortest queue
-//! there. A CPU that runs out of threads takes one from the longest queue, near ones first.
+//! The completely fair one, of before 6.6: each CPU has a queue, and runs the thread that has had the least
+//! of it (its *virtual runtime*). A thread that has slept begins a little below the least of the threads that
+//! are there, so that it is soon served. If it has had enough less than the running thread, it takes the CPU
+//! at once. The queue's threads share a period; none gets less than a granularity. A woken thread goes to its
+//! last CPU if that is idle, else to an idle one of its cluster, the cores with which it has its last cache
+//! in common, else to the shortest queue there. A CPU that runs out of threads takes one from the longest
+//! queue, near ones first.
 //!
-//! The one of 6.6 and later, by eligibility and virtual deadlines (EEVDF: Stoica and Abdel-Wahab, 1995), where
-//! the machine says so: a thread is eligible if it has had no more than its CPU's threads on average. Of those,
-//! the one with the earliest deadline runs: a slice ahead of what it had when it got that deadline. It runs up
-//! to it, unless it is no longer eligible. What a thread lacks as it goes to sleep, its lag, it lacks when it is
-//! woken, too; what it had too much is forgotten as the others run. The end of a slice is noticed at ticks,
-//! and when a thread becomes ready.
+//! The one of 6.6 and later, by eligibility and virtual deadlines (EEVDF: Stoica and Abdel-Wahab, 1995),
+//! where the machine says so: a thread is eligible if it has had no more than its CPU's threads on average.
+//! Of those, the one with the earliest deadline runs: a slice ahead of what it had when it got that deadline.
+//! It runs up to it, unless it is no longer eligible. What a thread lacks as it goes to sleep, its lag, it
+//! lacks when it is woken, too; what it had too much is forgotten as the others run. The end of a slice is
+//! noticed at ticks, and when a thread becomes ready.
 //!
 //! Nothing here takes or announces time: [`crate::engine`] does.
 
@@ -182,32 +183,25 @@ impl Cpus {
         let scheduler = machine.scheduler();
         let before = self.entities[id as usize].cpu;
         let cpu = self.choose(machine, id);
-        let (average, count) = (self.average(cpu), self.load(cpu) as i64);
         let entity = &mut self.entities[id as usize];
         entity.migrated = before.is_some_and(|before| before != cpu);
         entity.cpu = Some(cpu);
-        if let Some(eevdf) = self.eevdf {
-            if before.is_some() && !entity.migrated && entity.lag < 0 {
-                let had = entity.virtual_time;
-                entity.lag =
-                    average.map_or(0, |average| difference(average, had).min(0) / (count + 1) * count);
+        match self.eevdf {
+            Some(eevdf) => self.join(id, cpu, eevdf),
+            None => {
+                // Its virtual runtime is relative to those around it.
+                let old = before.map_or(0, |before| self.cpus[before as usize].least);
+                let here = &mut self.cpus[cpu as usize];
+                let relative = if before == Some(cpu) {
+                    entity.virtual_time
+                } else {
+                    (entity.virtual_time + here.least).saturating_sub(old)
+                };
+                entity.virtual_time = relative.max(here.least.saturating_sub(scheduler.latency / 2));
+                here.queue.push(id);
             }
-
-            self.join(id, cpu, eevdf);
-            let idle = self.cpus[cpu as usize].current.is_none();
-            return if idle { Placed::Idle(cpu) } else { Placed::Queued(cpu) };
         }
-        // Its virtual runtime is relative to those around it.
-        let old = before.map_or(0, |before| self.cpus[before as usize].least);
-        let here = &self.cpus[cpu as usize];
-        let relative = if before == Some(cpu) {
-            entity.virtual_time
-        } else {
-            (entity.virtual_time + here.least).saturating_sub(old)
-        };
-        entity.virtual_time = relative.max(here.least.saturating_sub(scheduler.latency / 2));
-        let idle = here.current.is_none();
-        self.cpus[cpu as usize].queue.push(id);
+        let idle = self.cpus[cpu as usize].current.is_none();
         if idle { Placed::Idle(cpu) } else { Placed::Queued(cpu) }
     }
 
@@ -234,6 +228,11 @@ impl Cpus {
         let least = self.cpus[cpu as usize].least;
         let average = self.average(cpu);
         let entity = &mut self.entities[id as usize];
+        if !entity.migrated && entity.lag < 0 {
+            // The others have run since.
+            let had = entity.virtual_time;
+            entity.lag = average.map_or(0, |average| difference(average, had).min(0) / (count + 1) * count);
+        }
         // The thread itself takes part in the average afterwards.
         entity.virtual_time = average.map_or(least, |average| {
             average.saturating_add_signed((-entity.lag).saturating_mul(count + 1) / count.max(1))
@@ -257,7 +256,7 @@ impl Cpus {
         average.is_none_or(|average| self.entities[id as usize].virtual_time <= average)
     }
 
-    /// Whether EEVDF has the thread that runs on a CPU go on, which a tick, or another thread, has interrupted.
+    /// Whether EEVDF has the thread that runs on a CPU go on, which a tick or another thread has interrupted.
     pub(crate) fn goes_on(&mut self, cpu: u32) -> bool {
         let goes_on = self.eevdf.is_some() && self.keeps(cpu);
         if goes_on && let Some(id) = self.cpus[cpu as usize].current {
@@ -273,32 +272,31 @@ impl Cpus {
             return false;
         };
         let current = &self.entities[id as usize];
-        let Some(best) = self.best(cpu).map(|at| self.cpus[cpu as usize].queue[at]) else { return true };
+        let average = self.average(cpu);
         current.virtual_time < current.protected
-            || !self.is_eligible(cpu, best)
-            || current.deadline < self.entities[best as usize].deadline
+            || self
+                .best(cpu)
+                .is_none_or(|best| rank(current, average) < rank(self.queued(cpu, best), average))
+    }
+
+    /// The thread at a place of a CPU's queue.
+    fn queued(&self, cpu: u32, at: usize) -> &Entity {
+        &self.entities[self.cpus[cpu as usize].queue[at] as usize]
     }
 
     /// The thread in a CPU's queue that is to be next: its place there.
     fn best(&self, cpu: u32) -> Option<usize> {
         let queue = &self.cpus[cpu as usize].queue;
-        let average = self.average(cpu)?;
-        let key = |at: &usize| {
-            let entity = &self.entities[queue[*at] as usize];
-            match self.eevdf {
-                Some(_) => (entity.virtual_time > average, entity.deadline, queue[*at]),
-                None => (false, entity.virtual_time, queue[*at]),
-            }
-        };
-        (0..queue.len()).min_by_key(key)
+        let average = self.eevdf.and_then(|_| self.average(cpu));
+        (0..queue.len()).min_by_key(|&at| (rank(self.queued(cpu, at), average), queue[at]))
     }
 
     /// Whether a thread that was woken is to run at once, instead of the one that runs there.
     pub(crate) fn preempts(&self, machine: &Machine, id: ThreadId, current: ThreadId) -> bool {
         if self.eevdf.is_some() {
             let cpu = self.of(current);
-            let best = self.best(cpu).map(|at| self.cpus[cpu as usize].queue[at]);
-            return best == Some(id) && !self.keeps(cpu);
+            return self.best(cpu).is_some_and(|at| self.cpus[cpu as usize].queue[at] == id)
+                && !self.keeps(cpu);
         }
         let time = |id: ThreadId| self.entities[id as usize].virtual_time;
         time(current) > time(id) + machine.scheduler().wakeup_granularity
@@ -369,8 +367,11 @@ impl Cpus {
         ((busy * faded(now - then) + running as f64) / whole.max(1.0)).min(1.0)
     }
 
-    /// The thread of a CPU leaves it.
+    /// The thread of a CPU leaves it. Only EEVDF wants to know how busy that was.
     fn was_busy(&mut self, machine: &Machine, cpu: u32, now: Picoseconds) {
+        if self.eevdf.is_none() {
+            return;
+        }
         let time = now.saturating_sub(self.cpus[cpu as usize].from);
         let (busy, then) = &mut self.busy[machine.cluster_of(cpu) as usize];
         *busy = *busy * faded(now - *then) + time as f64;
@@ -395,8 +396,7 @@ impl Cpus {
         others.filter_map(|other| self.cpus[other].current)
     }
 
-    /// Makes the next thread a CPU's current one. It has none.
-    /// The switch begins after the time `latency`.
+    /// Makes the next thread a CPU's current one. It has none. The switch begins after the time `latency`.
     pub(crate) fn next(
         &mut self,
         machine: &Machine,
@@ -540,18 +540,17 @@ impl Cpus {
         }
     }
 
-    /// When the slice of the current thread of a CPU ends, which began to run then; or when that is looked at.
+    /// When the slice of the current thread of a CPU ends, which began to run then; or when that is looked
+    /// at.
     pub(crate) fn slice_end(&self, machine: &Machine, cpu: u32, begun: Picoseconds) -> Picoseconds {
-        let Some(Eevdf { tick, .. }) = self.eevdf else { return begun + self.slice(machine, cpu) };
+        let Some(Eevdf { tick, .. }) = self.eevdf else {
+            let scheduler = machine.scheduler();
+            let threads = self.cpus[cpu as usize].queue.len() as u64 + 1;
+            return begun + (scheduler.latency / threads).max(scheduler.granularity);
+        };
         // Linux's CPUs have their ticks at other times than their neighbours.
         let first = tick / self.cpus.len() as Picoseconds * Picoseconds::from(cpu);
         begun + tick - (begun + tick - first) % tick
-    }
-
-    /// How long the current thread of a CPU may run.
-    pub(crate) fn slice(&self, machine: &Machine, cpu: u32) -> Picoseconds {
-        let scheduler = machine.scheduler();
-        (scheduler.latency / (self.cpus[cpu as usize].queue.len() as u64 + 1)).max(scheduler.granularity)
     }
 
     pub(crate) fn has_slice(&self, cpu: u32) -> bool {
@@ -574,6 +573,14 @@ impl Cpus {
             here.limited = false;
         }
         ends
+    }
+}
+
+/// Who runs first: the least. With an average, EEVDF's: who is eligible, by deadline.
+fn rank(entity: &Entity, average: Option<Picoseconds>) -> (bool, Picoseconds) {
+    match average {
+        Some(average) => (entity.virtual_time > average, entity.deadline),
+        None => (false, entity.virtual_time),
     }
 }
 

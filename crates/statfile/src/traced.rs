@@ -130,6 +130,7 @@ pub fn read_stretches(path: &Path) -> Result<Recorded, Error> {
             let more = block.u64(begin + offset_of!(Traced, more));
             let lock = block.u32(begin + offset_of!(Traced, lock));
             let (kind, above) = (what & 0xff, what >> 8);
+            let (of, place) = if kind == layout::TRACE_CPU { (0, 0) } else { (lock, more) };
             Some(Event {
                 at_ns: clock.moment(block.u64(begin + offset_of!(Traced, time))),
                 what: match kind {
@@ -146,8 +147,8 @@ pub fn read_stretches(path: &Path) -> Result<Recorded, Error> {
                     layout::TRACE_CPU => What::Cpu { ns: more, gave_up: above, on: lock.checked_sub(1) },
                     _ => return None,
                 },
-                lock: if kind == layout::TRACE_CPU { 0 } else { lock },
-                place: if kind == layout::TRACE_CPU { 0 } else { more },
+                lock: of,
+                place,
             })
         };
         let of = (

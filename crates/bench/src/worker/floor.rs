@@ -242,9 +242,12 @@ const AWAKE_NS: [u64; 2] = [2500, 4000];
 /// A call that wakes a thread which has slept for that long, and how long after its begin the thread runs.
 /// The CPUs are the waker's and the sleeper's. `beside`: another thread computes on the sleeper's.
 fn wake(task: &Task, [here, there]: [usize; 2], slept_ns: u64, beside: bool) -> Result<Wake> {
-    let none = || Error::Options("a wake-up: no figure".to_owned());
     let (calls, runs) = wakes(task, [here, there], slept_ns, beside)?;
-    Ok(Wake { call: Summary::of(calls).ok_or_else(none)?, runs: Summary::of(runs).ok_or_else(none)? })
+    Ok(Wake { call: Summary::of(calls).ok_or_else(no_wake)?, runs: Summary::of(runs).ok_or_else(no_wake)? })
+}
+
+fn no_wake() -> Error {
+    Error::Options("a wake-up: no figure".to_owned())
 }
 
 fn wakes(
@@ -266,7 +269,7 @@ fn wakes(
             .spawn_scoped(scope, || {
                 let kept = affinity::keep_to(&[there]);
                 let mut slept = 0;
-                // Not what woke it on its way to sleep, if it had time for that.
+                // None if it was woken on its way to sleep.
                 let turn = |turn: u32| {
                     while wanted.0.load(Acquire) == turn {
                         _ = Linux::wait(&wanted.0, turn, Until::Woken);
@@ -329,7 +332,7 @@ fn idle_cpus(task: &Task, cpus: [usize; 2]) -> Result<IdleCpus> {
         runs.extend(more_runs);
     }
     runs.sort_by(f64::total_cmp);
-    let early = runs[runs.len() / 10];
+    let early = *runs.get(runs.len() / 10).ok_or_else(no_wake)?;
     let awake_runs_ns = mean(runs);
     Ok(IdleCpus {
         awake_call_ns: mean(calls),

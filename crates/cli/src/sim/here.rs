@@ -41,7 +41,7 @@ fn slice(cpus: usize) -> f64 {
     700_000.0 * f64::from(1 + cpus.clamp(1, 8).ilog2())
 }
 
-/// Whether the kernel has that scheduler: 6.6 and later have.
+/// Whether the kernel schedules by deadlines: 6.6 and later do.
 fn has_eevdf() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|text| text.parse::<u32>().ok());

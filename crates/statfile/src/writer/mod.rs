@@ -426,10 +426,10 @@ impl<H: Host> Recorder<H> {
         made.is_ok()
     }
 
-    /// To be called before a library may be unmapped: the report will name what lies in it. Keeps `errno`; not
-    /// async-signal-safe, as `dlclose` is not.
+    /// To be called before a library may be unmapped: the report will name what lies in it. Keeps `errno`.
+    /// Not async-signal-safe, as `dlclose` is not.
     pub fn closes(&'static self) {
-        if self.is_on() && !self.is_forked() {
+        if self.is_on() {
             let _errno = sys::Errno::keep();
             modules::closes(self.current());
         }
@@ -494,7 +494,7 @@ impl<H: Host> Recorder<H> {
     /// At the process's orderly end.
     pub fn finish(&'static self) {
         let _errno = sys::Errno::keep();
-        if self.state.load(Acquire) == ON && !self.is_forked() {
+        if self.is_on() {
             let map = self.current();
             modules::scan_now(map);
             clock::calibrate(map);
