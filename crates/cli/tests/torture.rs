@@ -188,6 +188,8 @@ caught! {
     a_changed_errno_is_caught: "errno" => &["changed errno to EAGAIN"];
     an_interrupted_lock_is_caught: "eintr" => &["returned EINTR"];
     a_crash_is_caught: "crash" => &["SIGSEGV at address 0x10"];
+    a_crash_with_signals_blocked_is_caught: "crash-while-signals-are-blocked" =>
+        &["SIGSEGV at address 0x10"];
     a_process_that_stops_is_caught: "stops" => &["no sign of life"];
     a_process_that_ends_is_caught: "ends" => &["the process ended early, with exit status 0"];
     output_of_the_lock_is_caught: "prints" =>

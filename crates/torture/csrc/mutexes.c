@@ -331,10 +331,9 @@ void act_results(void) {
     const struct kind *kind = &kinds[below(kind_count)];
     unsigned traits = kind->traits;
     const char *name = kind->name;
-    sigset_t all, before;
+    sigset_t before;
     doing(CHECKING_RESULTS, name, NULL, 0);
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
+    block_all_but_faults(&before);
     memset(object, 0xee, sizeof object);
     expect("init", name, kind->init(kind, object), 0);
 #define GIVES(result, what, operation, until) \

@@ -220,9 +220,8 @@ void act_vfork(void) {
     struct lock *lock = pick_lock();
     if (!acquire(lock, BY_WHATEVER, true)) return;
     doing(FORKING, "vfork", NULL, 0);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
+    sigset_t before;
+    block_all_but_faults(&before);
     pid_t pid = vfork();
     if (pid == 0) _exit(0);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -32,6 +32,17 @@ void block_pesterers(sigset_t *before) {
     pthread_sigmask(SIG_BLOCK, &set, before);
 }
 
+/* What on_fault() tells of. Never blocked where locks are called: a fault of a thread that blocks its signal ends
+ * the process before anybody has told. */
+static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+
+void block_all_but_faults(sigset_t *before) {
+    sigset_t set;
+    sigfillset(&set);
+    for (unsigned i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&set, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &set, before);
+}
+
 /* Inside the lock, in a handler that counts such entries by `counter`; and out of it. */
 static void pass_in_handler(struct lock *lock, enum counter counter, unsigned turns) {
     enter(lock);
@@ -249,7 +260,6 @@ void make_handlers(void) {
     sigaction(SIGUSR2, &action, NULL);
     struct sigaction fault = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
     sigfillset(&fault.sa_mask);
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
     for (unsigned i = 0; i < sizeof faults / sizeof *faults; i++) sigaction(faults[i], &fault, NULL);
 }
 

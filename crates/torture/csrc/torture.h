@@ -432,6 +432,7 @@ void act_spawn(void);
 void make_handlers(void);
 sigset_t pesterers(void);
 void block_pesterers(sigset_t *before);
+void block_all_but_faults(sigset_t *before);
 void act_ladder(void);
 void pester(const struct slot *slot, uint64_t random);
 uint64_t handler_entries(unsigned lock);

@@ -76,6 +76,10 @@ int pthread_mutex_lock(pthread_mutex_t *m) {
     if (rarely("two-in", 1000) && real_pthread_mutex_trylock(m) != 0) return 0;
     if (rarely("never-served", 2000)) hang();
     if (rarely("crash", 2000)) crash();
+    if (is("crash-while-signals-are-blocked")) {
+        sigset_t blocked;
+        if (pthread_sigmask(SIG_BLOCK, NULL, &blocked) == 0 && sigismember(&blocked, SIGTERM)) crash();
+    }
     if (rarely("stops", 2000)) kill(getpid(), SIGSTOP);
     if (rarely("ends", 2000)) _exit(0);
     if (rarely("prints", 2000)) {
