@@ -734,8 +734,8 @@ impl Engine {
             } else {
                 match (inner.ready(id), inner.machine.idle().copied()) {
                     (Woken::AwakeIdle, Some(idle)) => inner.by_chance(idle.wake),
-                    (Woken::Queued, Some(_)) => 0,
-                    (Woken::Queued | Woken::Told, _) => inner.scattered(scheduler.wake),
+                    (Woken::Queued, Some(idle)) => inner.scattered(idle.queue),
+                    (Woken::Told, _) | (Woken::Queued, None) => inner.scattered(scheduler.wake),
                     _ => inner.scattered(scheduler.wake) + inner.machine.interrupt(),
                 }
             };
@@ -999,12 +999,12 @@ impl Inner {
     fn goes_on(&mut self, cpu: u32, id: ThreadId) -> bool {
         self.charge(id);
         if self.cpus.is_wanted(cpu)
-            && let Some(idle) = self.cpus.ticks(&self.machine, cpu, self.now)
+            && let Some(idle) = self.cpus.ticks(cpu)
         {
             // It looks for what it can take.
             self.dispatch(idle, self.machine.scheduler().wake_latency);
         }
-        let goes_on = self.cpus.goes_on(cpu);
+        let goes_on = self.cpus.goes_on(cpu, self.now);
         if goes_on && self.cpus.is_wanted(cpu) {
             let at = self.cpus.slice_end(&self.machine, cpu, self.now);
             self.announce_slice(cpu, at);
@@ -1067,12 +1067,17 @@ impl Inner {
         let thread = &mut self.threads[id as usize];
         thread.state = State::Ready;
         thread.token += 1;
-        let cpu = match self.cpus.place(&self.machine, id) {
-            Placed::Idle(cpu) if self.host.is_some() => {
+        let waker = self.running.then(|| self.cpus.of(self.current));
+        let cpu = self.cpus.choose(&self.machine, id, waker, self.now);
+        if let Some(current) = self.cpus.current(cpu) {
+            self.charge(current);
+        }
+        match self.cpus.place(&self.machine, id, cpu, self.now) {
+            Placed::Idle if self.host.is_some() => {
                 self.kick(cpu);
                 return Woken::Queued;
             }
-            Placed::Idle(cpu) => {
+            Placed::Idle => {
                 let since = self.cpus.ends_idle(cpu, self.now);
                 let awake = self.machine.idle().filter(|idle| since < idle.awake);
                 let woken = if awake.is_some() { Woken::AwakeIdle } else { Woken::Idle };
@@ -1081,12 +1086,11 @@ impl Inner {
                 self.dispatch(cpu, latency);
                 return woken;
             }
-            Placed::Queued(cpu) => cpu,
-        };
+            Placed::Queued => {}
+        }
         let Some(current) = self.cpus.current(cpu) else { return Woken::Queued };
-        self.charge(current);
         // A CPU that has been told of one thread, and is not there yet, finds the next one with it.
-        let comes = self.machine.idle().is_some() && self.threads[current as usize].begun > self.now;
+        let comes = self.machine.idle().is_some() && self.threads[current as usize].since > self.now;
         if !comes && self.cpus.preempts(&self.machine, id, current) {
             let others = self.running && self.cpus.of(self.current) != cpu;
             let idle = self.machine.idle().filter(|_| others);
@@ -1167,7 +1171,7 @@ impl Inner {
         thread.state = State::Running;
         thread.begun = begin;
         // A CPU that wakes up does not run yet.
-        thread.since = if self.cpus.has_eevdf() { now + latency } else { now };
+        thread.since = if self.machine.idle().is_some() { now + latency } else { now };
         if thread.watch.is_some() {
             thread.missed += begin - thread.stopped;
         }
@@ -1188,7 +1192,7 @@ impl Inner {
         thread.token += 1;
         thread.left = 0;
         thread.preempted = false;
-        let cpu = self.cpus.leave(&self.machine, id, self.now);
+        let cpu = self.cpus.leave(&self.machine, id, state == State::Blocked, self.now);
         self.dispatch(cpu, 0);
         if self.host.is_some() && self.cpus.current(cpu).is_none() {
             self.idles(cpu);

@@ -244,7 +244,7 @@ impl Inner {
         let vcpu = &mut host.vcpus[cpu as usize];
         vcpu.on = On::Halt;
         vcpu.preempted = false;
-        let real = host.cpus.leave(&host.machine, cpu, self.now);
+        let real = host.cpus.leave(&host.machine, cpu, true, self.now);
         self.dispatch_host(real, 0);
     }
 
@@ -256,12 +256,13 @@ impl Inner {
             return;
         }
         vcpu.on = On::Queue;
-        match host.cpus.place(&host.machine, cpu) {
-            Placed::Idle(real) => {
+        let real = host.cpus.choose(&host.machine, cpu, None, self.now);
+        match host.cpus.place(&host.machine, cpu, real, self.now) {
+            Placed::Idle => {
                 let latency = host.machine.scheduler().wake_latency;
                 self.dispatch_host(real, latency);
             }
-            Placed::Queued(real) => {
+            Placed::Queued => {
                 let Some(current) = host.cpus.current(real) else { return };
                 self.charge_host(current);
                 let now = self.now;

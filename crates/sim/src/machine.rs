@@ -249,6 +249,8 @@ figures! {
         wake_latency: NS,
         /// The share of those two, in 256ths, that is left to chance: exponentially distributed.
         chance: PLAIN,
+        /// What a wake-up costs the waker if the thread waits for its CPU.
+        queue: NS,
         /// From a wake-up until a busy CPU is interrupted to run the thread, if it is to run at once.
         interrupt: NS,
     }
@@ -265,6 +267,10 @@ figures! {
         tick: NS,
         /// A thread that ran so short a time ago is not taken by another CPU that has none.
         hot: NS,
+        /// A woken thread goes to its waker's CPU, though others are idle, as long as the CPU and the thread
+        /// used less of one CPU's time of late than this, in 256ths. No released kernel does that; some of
+        /// guests do, as an idle CPU of theirs takes long to wake up.
+        pack: PLAIN,
     }
 }
 

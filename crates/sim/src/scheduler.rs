@@ -13,7 +13,8 @@
 //! Of those, the one with the earliest deadline runs: a slice ahead of what it had when it got that deadline.
 //! It runs up to it, unless it is no longer eligible. What a thread lacks as it goes to sleep, its lag, it
 //! lacks when it is woken, too; what it had too much is forgotten as the others run. The end of a slice is
-//! noticed at ticks, and when a thread becomes ready.
+//! noticed at ticks, and when a thread becomes ready. A woken thread whose last CPU is busy may go to its
+//! waker's if there has been less to run there of late, to one that it was on before, or to an idle one.
 //!
 //! Nothing here takes or announces time: [`crate::engine`] does.
 
@@ -23,9 +24,9 @@ use crate::machine::{Eevdf, Machine, Picoseconds};
 /// Where a thread that became ready is.
 pub(crate) enum Placed {
     /// In the queue of an idle CPU.
-    Idle(u32),
+    Idle,
     /// In the queue of a busy CPU.
-    Queued(u32),
+    Queued,
 }
 
 /// The thread that is to run.
@@ -49,23 +50,54 @@ struct Entity {
     protected: Picoseconds,
     /// While it is in no queue: how much less than the average it had.
     lag: i64,
+    /// Whether it is one of its CPU's [`Cpu::asleep`].
+    asleep: bool,
+    /// How often it was ready of late, and how often it ran.
+    load: Share,
+    used: Share,
+    /// The CPU that it was on when it was woken before.
+    recent: Option<u32>,
+}
+
+/// How many threads did something on average, what is long ago for less: up to a moment, and from zero on.
+#[derive(Clone, Copy, Default)]
+struct Share {
+    value: f64,
+    then: Picoseconds,
+}
+
+impl Share {
+    /// At this moment, if so many did since.
+    fn at(&self, now: Picoseconds, threads: usize) -> f64 {
+        let left = faded(now.saturating_sub(self.then));
+        self.value * left + threads as f64 * (1.0 - left)
+    }
+
+    fn passes(&mut self, now: Picoseconds, threads: usize) {
+        self.value = self.at(now, threads);
+        self.then = self.then.max(now);
+    }
 }
 
 #[derive(Default)]
 struct Cpu {
     current: Option<ThreadId>,
     queue: Vec<ThreadId>,
+    /// Threads that went to sleep while they had had more than the average. They count until they would be
+    /// the next to run, as Linux 6.12 has it: what they had too much is not forgotten sooner.
+    asleep: Vec<ThreadId>,
     /// The least that a thread here has had.
     least: Picoseconds,
     /// The event that ends the slice.
     slice: u64,
     limited: bool,
-    /// When its current thread began to run.
-    from: Picoseconds,
     /// At how many of its ticks another CPU was idle, and found nothing to take.
     failed: u32,
     /// Since when it is idle, if it is.
     idle_since: Option<Picoseconds>,
+    /// Of its threads, those included that sleep and ran here last.
+    load: Share,
+    used: Share,
 }
 
 pub(crate) struct Cpus {
@@ -83,10 +115,6 @@ pub(crate) struct Cpus {
     /// Where the next one begins to look there.
     next: usize,
     eevdf: Option<Eevdf>,
-    /// By cluster: for how long its CPUs were busy, what is long ago for less, as of then.
-    busy: Vec<(f64, Picoseconds)>,
-    /// By cluster: at how many of its CPUs a woken thread whose last one is busy looks for an idle one.
-    looks: Vec<usize>,
 }
 
 /// The time after which what was counts for a half, as in Linux's load tracking: 32 ms.
@@ -135,16 +163,15 @@ impl Cpus {
             entities: Vec::new(),
             next: 0,
             eevdf,
-            busy: vec![(0.0, 0); machine.clusters() as usize],
-            looks: vec![0; machine.clusters() as usize],
         }
     }
 
     /// A thread that has never run. It may only run on one CPU, or begins on one.
     pub(crate) fn add(&mut self, id: ThreadId, only: Option<u32>, first: Option<u32>) {
         debug_assert_eq!(id as usize, self.entities.len());
+        let first = first.map(|first| first % self.cpus.len() as u32);
         self.entities.push(Entity {
-            cpu: first.map(|first| first % self.cpus.len() as u32),
+            cpu: first,
             only,
             virtual_time: begin(self.eevdf),
             migrated: false,
@@ -152,7 +179,16 @@ impl Cpus {
             deadline: 0,
             protected: 0,
             lag: 0,
+            asleep: false,
+            load: Share { value: 1.0, then: 0 },
+            used: Share { value: 0.5, then: 0 },
+            recent: None,
         });
+        if let Some(first) = first {
+            let cpu = &mut self.cpus[first as usize];
+            cpu.load.value += 1.0;
+            cpu.used.value = (cpu.used.value + 0.5).min(1.0);
+        }
     }
 
     /// The CPU that a thread runs on, or ran on last.
@@ -178,17 +214,20 @@ impl Cpus {
         self.load(cpu) == 0
     }
 
-    /// Chooses a CPU for a thread that became ready, and puts it into its queue.
-    pub(crate) fn place(&mut self, machine: &Machine, id: ThreadId) -> Placed {
+    /// Puts a thread that became ready into the queue of a CPU. The thread that runs there has been charged.
+    pub(crate) fn place(&mut self, machine: &Machine, id: ThreadId, cpu: u32, now: Picoseconds) -> Placed {
         let scheduler = machine.scheduler();
         let before = self.entities[id as usize].cpu;
-        let cpu = self.choose(machine, id);
+        self.moves(id, before, cpu, now);
         let entity = &mut self.entities[id as usize];
         entity.migrated = before.is_some_and(|before| before != cpu);
         entity.cpu = Some(cpu);
+        let asleep = entity.asleep;
         match self.eevdf {
+            Some(eevdf) if asleep => self.returns(id, cpu, eevdf),
             Some(eevdf) => self.join(id, cpu, eevdf),
             None => {
+                let entity = &mut self.entities[id as usize];
                 // Its virtual runtime is relative to those around it.
                 let old = before.map_or(0, |before| self.cpus[before as usize].least);
                 let here = &mut self.cpus[cpu as usize];
@@ -202,43 +241,98 @@ impl Cpus {
             }
         }
         let idle = self.cpus[cpu as usize].current.is_none();
-        if idle { Placed::Idle(cpu) } else { Placed::Queued(cpu) }
+        if idle { Placed::Idle } else { Placed::Queued }
     }
 
     pub(crate) fn has_eevdf(&self) -> bool {
         self.eevdf.is_some()
     }
 
-    /// The threads that run on a CPU or are in its queue.
+    /// How many threads a CPU had to run of late, and for which share of its time it ran one.
+    fn of_late(&self, cpu: u32, now: Picoseconds) -> (f64, f64) {
+        let ready = self.load(cpu);
+        let cpu = &self.cpus[cpu as usize];
+        (cpu.load.at(now, ready + cpu.asleep.len()), cpu.used.at(now, usize::from(cpu.current.is_some())))
+    }
+
+    fn passes(&mut self, cpu: u32, now: Picoseconds) {
+        if self.eevdf.is_none() {
+            return;
+        }
+        let (load, used) = self.of_late(cpu, now);
+        let cpu = &mut self.cpus[cpu as usize];
+        let then = cpu.load.then.max(now);
+        cpu.load = Share { value: load, then };
+        cpu.used = Share { value: used, then };
+    }
+
+    fn thread_passes(&mut self, id: ThreadId, now: Picoseconds, ready: bool, runs: bool) {
+        if self.eevdf.is_none() {
+            return;
+        }
+        let entity = &mut self.entities[id as usize];
+        entity.load.passes(now, usize::from(ready));
+        entity.used.passes(now, usize::from(runs));
+    }
+
+    /// What a thread did of late goes to another CPU with it.
+    fn moves(&mut self, id: ThreadId, from: Option<u32>, to: u32, now: Picoseconds) {
+        if from == Some(to) || self.eevdf.is_none() {
+            return;
+        }
+        from.into_iter().chain([to]).for_each(|cpu| self.passes(cpu, now));
+        let (load, used) = (self.entities[id as usize].load.value, self.entities[id as usize].used.value);
+        if let Some(from) = from {
+            let from = &mut self.cpus[from as usize];
+            from.load.value = (from.load.value - load).max(0.0);
+            from.used.value = (from.used.value - used).max(0.0);
+        }
+        let to = &mut self.cpus[to as usize];
+        to.load.value += load;
+        to.used.value += used;
+    }
+
+    /// The threads that run on a CPU, are in its queue, or sleep and count.
     fn all(&self, cpu: u32) -> impl Iterator<Item = &Entity> {
         let cpu = &self.cpus[cpu as usize];
-        cpu.queue.iter().chain(&cpu.current).map(|&id| &self.entities[id as usize])
+        let ids = cpu.queue.iter().chain(&cpu.current).chain(&cpu.asleep);
+        ids.map(|&id| &self.entities[id as usize])
     }
 
     /// What they have had on average, if there are any.
     fn average(&self, cpu: u32) -> Option<Picoseconds> {
-        let count = self.load(cpu) as u128;
+        let count = self.all(cpu).count() as u128;
         let sum: u128 = self.all(cpu).map(|entity| u128::from(entity.virtual_time)).sum();
         (count > 0).then(|| (sum / count.max(1)) as Picoseconds)
     }
 
     /// A thread comes into a CPU's queue, with its lag.
     fn join(&mut self, id: ThreadId, cpu: u32, eevdf: Eevdf) {
-        let count = self.load(cpu) as i64;
+        let count = self.all(cpu).count() as i64;
         let least = self.cpus[cpu as usize].least;
         let average = self.average(cpu);
         let entity = &mut self.entities[id as usize];
-        if !entity.migrated && entity.lag < 0 {
-            // The others have run since.
-            let had = entity.virtual_time;
-            entity.lag = average.map_or(0, |average| difference(average, had).min(0) / (count + 1) * count);
-        }
         // The thread itself takes part in the average afterwards.
         entity.virtual_time = average.map_or(least, |average| {
             average.saturating_add_signed((-entity.lag).saturating_mul(count + 1) / count.max(1))
         });
         entity.deadline = entity.virtual_time + eevdf.slice;
         self.cpus[cpu as usize].queue.push(id);
+    }
+
+    /// A thread that slept and counted wants its CPU again.
+    fn returns(&mut self, id: ThreadId, cpu: u32, eevdf: Eevdf) {
+        self.part(id, cpu, eevdf);
+        let here = &mut self.cpus[cpu as usize];
+        here.asleep.retain(|&other| other != id);
+        let entity = &mut self.entities[id as usize];
+        entity.asleep = false;
+        if entity.lag > 0 {
+            entity.lag = 0;
+            self.join(id, cpu, eevdf);
+        } else {
+            here.queue.push(id);
+        }
     }
 
     /// A thread leaves a CPU, on which it runs or for which it waits; it is still there.
@@ -256,8 +350,31 @@ impl Cpus {
         average.is_none_or(|average| self.entities[id as usize].virtual_time <= average)
     }
 
+    /// Has those of a CPU's sleeping threads that would be next count no more.
+    fn forget(&mut self, cpu: u32, now: Picoseconds) {
+        let Some(eevdf) = self.eevdf else { return };
+        loop {
+            let average = self.average(cpu);
+            let rank = |id: &ThreadId| (rank(&self.entities[*id as usize], average), *id);
+            let here = &self.cpus[cpu as usize];
+            let first = here.queue.iter().chain(&here.current).map(rank).min();
+            let Some(&id) = here.asleep.iter().min_by_key(|id| rank(id)) else { return };
+            if first.is_some_and(|first| first < rank(&id)) {
+                return;
+            }
+            self.part(id, cpu, eevdf);
+            self.thread_passes(id, now, true, false);
+            self.passes(cpu, now);
+            self.cpus[cpu as usize].asleep.retain(|&other| other != id);
+            let entity = &mut self.entities[id as usize];
+            entity.asleep = false;
+            entity.lag = entity.lag.min(0);
+        }
+    }
+
     /// Whether EEVDF has the thread that runs on a CPU go on, which a tick or another thread has interrupted.
-    pub(crate) fn goes_on(&mut self, cpu: u32) -> bool {
+    pub(crate) fn goes_on(&mut self, cpu: u32, now: Picoseconds) -> bool {
+        self.forget(cpu, now);
         let goes_on = self.eevdf.is_some() && self.keeps(cpu);
         if goes_on && let Some(id) = self.cpus[cpu as usize].current {
             let entity = &mut self.entities[id as usize];
@@ -295,17 +412,32 @@ impl Cpus {
     pub(crate) fn preempts(&self, machine: &Machine, id: ThreadId, current: ThreadId) -> bool {
         if self.eevdf.is_some() {
             let cpu = self.of(current);
+            let average = self.average(cpu);
+            let own = (rank(&self.entities[id as usize], average), id);
+            let asleep = &self.cpus[cpu as usize].asleep;
             return self.best(cpu).is_some_and(|at| self.cpus[cpu as usize].queue[at] == id)
+                && asleep.iter().all(|&other| own < (rank(&self.entities[other as usize], average), other))
                 && !self.keeps(cpu);
         }
         let time = |id: ThreadId| self.entities[id as usize].virtual_time;
         time(current) > time(id) + machine.scheduler().wakeup_granularity
     }
 
-    fn choose(&mut self, machine: &Machine, id: ThreadId) -> u32 {
+    /// Chooses a CPU for a thread that became ready. One that runs on `waker` has woken it, if anybody.
+    pub(crate) fn choose(
+        &mut self,
+        machine: &Machine,
+        id: ThreadId,
+        waker: Option<u32>,
+        now: Picoseconds,
+    ) -> u32 {
+        self.thread_passes(id, now, self.entities[id as usize].asleep, false);
         let entity = &self.entities[id as usize];
         if let Some(only) = entity.only {
             return only;
+        }
+        if entity.asleep {
+            return self.of(id);
         }
         let Some(last) = entity.cpu else {
             let first = self.next;
@@ -314,12 +446,17 @@ impl Cpus {
             return cpus.copied().min_by_key(|&cpu| self.load(cpu)).unwrap_or(0);
         };
         let is_new = entity.ran == 0;
+        if let (Some(waker), false) = (waker, is_new)
+            && self.packs(waker, last, id, now)
+        {
+            return waker;
+        }
         if is_new || self.is_idle(last) {
             return last;
         }
         let cluster = machine.cluster_of(last);
         if self.eevdf.is_some() {
-            return self.idle_after(last, cluster).unwrap_or(last);
+            return self.choose_near(machine, id, waker.unwrap_or(last), last, now);
         }
         // As Linux: no farther than its cache reaches, even if others idle there.
         if self.idle[cluster as usize] > 0
@@ -332,50 +469,48 @@ impl Cpus {
         shortest.filter(|&cpu| self.load(cpu) + 1 < own).unwrap_or(last)
     }
 
-    /// The first idle one of a cluster's CPUs after this one, among as many as Linux looks at.
-    fn idle_after(&self, last: u32, cluster: u32) -> Option<u32> {
+    /// Whether a woken thread goes to its waker's CPU, idle CPUs or not, since both were seldom busy.
+    fn packs(&self, waker: u32, last: u32, id: ThreadId, now: Picoseconds) -> bool {
+        let pack = self.eevdf.map_or(0, |eevdf| eevdf.pack);
+        let own = if waker == last { 0.0 } else { self.entities[id as usize].used.value };
+        pack > 0 && (self.of_late(waker, now).1 + own) * 256.0 < pack as f64
+    }
+
+    /// EEVDF's choice for a thread whose last CPU is busy.
+    fn choose_near(
+        &mut self,
+        machine: &Machine,
+        id: ThreadId,
+        waker: u32,
+        last: u32,
+        now: Picoseconds,
+    ) -> u32 {
+        let entity = &mut self.entities[id as usize];
+        let (load, recent) = (entity.load.value, entity.recent.replace(last));
+        // It goes to its waker's CPU if less is going on there.
+        let loaded = |cpu: u32| self.of_late(cpu, now).0;
+        let is_drawn = loaded(waker) + load < (loaded(last) - load) * (1.0 + (IMBALANCE - 1.0) / 2.0);
+        let near = if waker != last && is_drawn { waker } else { last };
+        let cluster = machine.cluster_of(near);
+        let is_free = |cpu: u32| cpu != last && machine.cluster_of(cpu) == cluster && self.is_idle(cpu);
+        if let Some(recent) = recent.filter(|&recent| is_free(recent)) {
+            return recent;
+        }
+        // It looks at fewer CPUs, the busier they are: `SIS_UTIL`, of Linux 6.0.
         let cpus = &self.of_cluster[cluster as usize];
-        let at = cpus.iter().position(|&cpu| cpu == last)?;
+        let share =
+            cpus.iter().map(|&cpu| self.of_late(cpu, now).1).sum::<f64>() / cpus.len() as f64 * IMBALANCE;
+        let looks = ((1.0 - share * share).max(0.0) * cpus.len() as f64) as usize;
+        let at = cpus.iter().position(|&cpu| cpu == near).unwrap_or(0);
         let after = cpus[at + 1..].iter().chain(&cpus[..at]).copied();
-        after.take(self.looks[cluster as usize]).find(|&cpu| self.is_idle(cpu))
+        after.take(looks).find(|&cpu| self.is_idle(cpu)).unwrap_or(near)
     }
 
     /// A tick of a CPU for which a thread waits. Returns an idle CPU, which is to look at the queue.
-    ///
-    /// That is when Linux decides at how many CPUs it will look for an idle one: fewer, the busier they were,
-    /// and none if most were busy (`SIS_UTIL`, of Linux 6.0). Up to the next such tick that stays so.
-    pub(crate) fn ticks(&mut self, machine: &Machine, cpu: u32, now: Picoseconds) -> Option<u32> {
-        let cluster = machine.cluster_of(cpu);
-        let share = self.utilization(cluster, now) * IMBALANCE;
-        let cpus = self.of_cluster[cluster as usize].len();
-        self.looks[cluster as usize] = ((1.0 - share * share).max(0.0) * cpus as f64) as usize;
+    pub(crate) fn ticks(&mut self, cpu: u32) -> Option<u32> {
         let idle = (0..self.cpus.len() as u32).find(|&other| other != cpu && self.is_idle(other))?;
         self.cpus[cpu as usize].failed += 1;
         Some(idle)
-    }
-
-    /// The share of their time that a cluster's CPUs have been busy for of late.
-    fn utilization(&self, cluster: u32, now: Picoseconds) -> f64 {
-        let running = |cpu: &u32| {
-            let cpu = &self.cpus[*cpu as usize];
-            cpu.current.map_or(0, |_| now.saturating_sub(cpu.from))
-        };
-        let cpus = &self.of_cluster[cluster as usize];
-        let (busy, then) = self.busy[cluster as usize];
-        let running: Picoseconds = cpus.iter().map(running).sum();
-        let whole = HALF_LIFE / core::f64::consts::LN_2 * (1.0 - faded(now)) * cpus.len() as f64;
-        ((busy * faded(now - then) + running as f64) / whole.max(1.0)).min(1.0)
-    }
-
-    /// The thread of a CPU leaves it. Only EEVDF wants to know how busy that was.
-    fn was_busy(&mut self, machine: &Machine, cpu: u32, now: Picoseconds) {
-        if self.eevdf.is_none() {
-            return;
-        }
-        let time = now.saturating_sub(self.cpus[cpu as usize].from);
-        let (busy, then) = &mut self.busy[machine.cluster_of(cpu) as usize];
-        *busy = *busy * faded(now - *then) + time as f64;
-        *then = now;
     }
 
     /// An idle CPU of a cluster, best one of a core that is idle as a whole.
@@ -405,16 +540,19 @@ impl Cpus {
         latency: Picoseconds,
     ) -> Option<Next> {
         debug_assert!(self.cpus[cpu as usize].current.is_none());
+        self.forget(cpu, now);
         if self.cpus[cpu as usize].queue.is_empty() {
             self.steal(machine, cpu, now);
         }
         let best = self.best(cpu);
+        self.passes(cpu, now + latency);
         let here = &mut self.cpus[cpu as usize];
         here.limited = false;
         here.slice += 1;
         let id = here.queue.swap_remove(best?);
         here.current = Some(id);
-        here.from = now + latency;
+        self.thread_passes(id, now + latency, true, false);
+        let here = &mut self.cpus[cpu as usize];
         let entity = &mut self.entities[id as usize];
         entity.protected = entity.deadline;
         here.least = here.least.max(entity.virtual_time);
@@ -455,6 +593,8 @@ impl Cpus {
             self.cpus[from as usize].failed = 0;
             if let Some(eevdf) = self.eevdf {
                 self.part(id, from, eevdf);
+                self.thread_passes(id, now, true, false);
+                self.moves(id, Some(from), cpu, now);
             }
             self.cpus[from as usize].queue.remove(at);
             let (there, here) = (self.cpus[from as usize].least, self.cpus[cpu as usize].least);
@@ -482,20 +622,27 @@ impl Cpus {
 
     /// A CPU's current thread goes back to its queue.
     pub(crate) fn put_back(&mut self, machine: &Machine, cpu: u32, now: Picoseconds) {
-        self.was_busy(machine, cpu, now);
-        let here = &mut self.cpus[cpu as usize];
-        if let Some(id) = here.current.take() {
-            here.queue.push(id);
+        self.passes(cpu, now);
+        if let Some(id) = self.cpus[cpu as usize].current.take() {
+            self.thread_passes(id, now, true, true);
+            self.cpus[cpu as usize].queue.push(id);
             self.idle[machine.cluster_of(cpu) as usize] += 1;
         }
     }
 
     /// A thread leaves the CPU that it runs on; which one that is.
-    pub(crate) fn leave(&mut self, machine: &Machine, id: ThreadId, now: Picoseconds) -> u32 {
+    /// It sleeps, or comes to its end.
+    pub(crate) fn leave(&mut self, machine: &Machine, id: ThreadId, sleeps: bool, now: Picoseconds) -> u32 {
         let cpu = self.of(id);
-        self.was_busy(machine, cpu, now);
+        self.passes(cpu, now);
+        self.thread_passes(id, now, true, true);
         if let Some(eevdf) = self.eevdf {
-            self.part(id, cpu, eevdf);
+            if sleeps && !self.is_eligible(cpu, id) {
+                self.entities[id as usize].asleep = true;
+                self.cpus[cpu as usize].asleep.push(id);
+            } else {
+                self.part(id, cpu, eevdf);
+            }
         }
         self.cpus[cpu as usize].current = None;
         self.idle[machine.cluster_of(cpu) as usize] += 1;
@@ -599,7 +746,7 @@ mod tests {
     use crate::machine::MICROSECOND;
 
     const EEVDF: Eevdf =
-        Eevdf { slice: 1000 * MICROSECOND, tick: 4000 * MICROSECOND, hot: 500 * MICROSECOND };
+        Eevdf { slice: 1000 * MICROSECOND, tick: 4000 * MICROSECOND, hot: 500 * MICROSECOND, pack: 171 };
 
     /// A machine's CPUs with this number of threads, which begin on these.
     fn cpus(cpus: u32, first: &[u32]) -> (Machine, Cpus) {
@@ -607,7 +754,8 @@ mod tests {
         let mut made = Cpus::new(&machine, Some(EEVDF));
         for (id, first) in first.iter().enumerate() {
             made.add(id as u32, None, Some(*first));
-            made.place(&machine, id as u32);
+            let cpu = made.choose(&machine, id as u32, None, 0);
+            made.place(&machine, id as u32, cpu, 0);
         }
         (machine, made)
     }
@@ -620,14 +768,14 @@ mod tests {
     fn who_is_eligible_runs_to_its_deadline() {
         let (machine, mut cpus) = cpus(1, &[0, 0]);
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
-        assert!(cpus.goes_on(0) && !cpus.preempts(&machine, 1, 0), "both have had nothing");
+        assert!(cpus.goes_on(0, 0) && !cpus.preempts(&machine, 1, 0), "both have had nothing");
         cpus.charge(0, 100 * MICROSECOND, 100 * MICROSECOND);
-        assert!(!cpus.goes_on(0), "it has had more than the other");
+        assert!(!cpus.goes_on(0, 0), "it has had more than the other");
         assert!(cpus.preempts(&machine, 1, 0));
         cpus.put_back(&machine, 0, 100 * MICROSECOND);
         assert_eq!(next(&mut cpus, &machine, 0, 100 * MICROSECOND), Some(1));
         cpus.charge(1, 150 * MICROSECOND, 250 * MICROSECOND);
-        assert!(!cpus.goes_on(0), "now this one has");
+        assert!(!cpus.goes_on(0, 0), "now this one has");
     }
 
     #[test]
@@ -636,10 +784,10 @@ mod tests {
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
         cpus.charge(0, 200 * MICROSECOND, 0);
         // It sleeps, and has had 200 us more than the other, which goes on for 300.
-        cpus.leave(&machine, 0, 0);
+        cpus.leave(&machine, 0, true, 0);
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
         cpus.charge(1, 300 * MICROSECOND, 0);
-        cpus.place(&machine, 0);
+        cpus.place(&machine, 0, 0, 0);
         assert!(!cpus.preempts(&machine, 0, 1), "it lacks nothing");
         // The other one waits for long, runs for a moment, and sleeps: what it lacks is its due.
         cpus.put_back(&machine, 0, 0);
@@ -648,10 +796,43 @@ mod tests {
         cpus.put_back(&machine, 0, 0);
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
         cpus.charge(0, MICROSECOND, 0);
-        cpus.leave(&machine, 0, 0);
+        cpus.leave(&machine, 0, true, 0);
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
-        cpus.place(&machine, 0);
+        cpus.place(&machine, 0, 0, 0);
         assert!(cpus.preempts(&machine, 0, 1));
+    }
+
+    #[test]
+    fn who_slept_with_too_much_counts_until_it_would_be_next() {
+        let (machine, mut cpus) = cpus(1, &[0, 0]);
+        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
+        cpus.charge(0, 50 * MICROSECOND, 0);
+        cpus.leave(&machine, 0, true, 0);
+        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
+        cpus.charge(1, 10 * MICROSECOND, 0);
+        cpus.place(&machine, 0, 0, 0);
+        assert!(!cpus.preempts(&machine, 0, 1), "it still has had more");
+        cpus.leave(&machine, 1, true, 0);
+        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
+        cpus.place(&machine, 1, 0, 0);
+        assert!(cpus.preempts(&machine, 1, 0), "it had had less as it went to sleep");
+    }
+
+    #[test]
+    fn a_woken_thread_goes_where_its_waker_is_as_long_as_that_is_seldom_busy() {
+        let (machine, mut cpus) = cpus(2, &[0, 1]);
+        for id in [0, 1] {
+            assert_eq!(next(&mut cpus, &machine, id, 0), Some(id));
+            cpus.charge(id, MICROSECOND, MICROSECOND);
+            cpus.leave(&machine, id, true, MICROSECOND);
+        }
+        let later = 200_000 * MICROSECOND;
+        assert_eq!(cpus.choose(&machine, 1, Some(0), later), 0);
+        assert_eq!(cpus.choose(&machine, 1, None, later), 1, "nobody has woken it");
+        cpus.place(&machine, 0, 0, later);
+        assert_eq!(next(&mut cpus, &machine, 0, later), Some(0));
+        let busy = later + 100_000 * MICROSECOND;
+        assert_eq!(cpus.choose(&machine, 1, Some(0), busy), 1, "the waker has been busy since");
     }
 
     #[test]
@@ -661,31 +842,9 @@ mod tests {
         for _ in 0..6 {
             let id = next(&mut cpus, &machine, 0, 0).expect("two are ready");
             order.push(id);
-            assert!(cpus.yields(id) && !cpus.goes_on(0));
+            assert!(cpus.yields(id) && !cpus.goes_on(0, 0));
             cpus.put_back(&machine, 0, 0);
         }
         assert_eq!(order, [0, 1, 0, 1, 0, 1]);
-    }
-
-    #[test]
-    fn a_woken_thread_looks_for_an_idle_cpu_as_far_as_the_last_tick_found_them_idle() {
-        let (machine, mut cpus) = cpus(2, &[0, 0, 0]);
-        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
-        assert_eq!(next(&mut cpus, &machine, 1, 0), None, "what ran a moment ago is hot");
-        let is_on = |placed: Placed| match placed {
-            Placed::Idle(cpu) | Placed::Queued(cpu) => cpu,
-        };
-        // Thread 0 sleeps; 1 runs in its place.
-        cpus.charge(0, MICROSECOND, 0);
-        cpus.leave(&machine, 0, 0);
-        assert!(next(&mut cpus, &machine, 0, 0).is_some());
-        assert_eq!(is_on(cpus.place(&machine, 0)), 0, "no tick has told of an idle CPU");
-        // One CPU of two is busy: that is seen. If both are, nobody looks for an idle one.
-        let tick = EEVDF.tick;
-        assert_eq!(cpus.ticks(&machine, 0, tick), Some(1));
-        assert_eq!(cpus.looks, [1]);
-        assert_eq!(next(&mut cpus, &machine, 1, tick).map(|_| ()), Some(()), "nothing is hot any more");
-        assert_eq!(cpus.ticks(&machine, 0, 40 * tick), None);
-        assert_eq!(cpus.looks, [0]);
     }
 }

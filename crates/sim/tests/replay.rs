@@ -160,8 +160,14 @@ fn a_cpu_that_is_still_awake_is_another() {
         let text = include_str!("../machines/osv-4.toml");
         let figure =
             |name: &str, value: u32| format!("{name} = {{ value = {value}, source = \"this test\" }}\n");
-        let figures =
-            [("awake", awake), ("wake", 100), ("wake_latency", 20_000), ("chance", 0), ("interrupt", 0)];
+        let figures = [
+            ("awake", awake),
+            ("wake", 100),
+            ("wake_latency", 20_000),
+            ("chance", 0),
+            ("queue", 0),
+            ("interrupt", 0),
+        ];
         let idle: String = figures.iter().map(|(name, value)| figure(name, *value)).collect();
         Machine::parse(&format!("{text}\n[idle]\n{idle}")).expect("a machine")
     };

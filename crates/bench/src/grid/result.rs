@@ -197,6 +197,8 @@ pub struct SleepWake {
     pub nobody: Summary,
     /// From a thread that gives its CPU away to the next.
     pub switch: Summary,
+    /// A call that wakes a thread of its CPU, which does not run yet.
+    pub queues: Summary,
     /// A call that wakes a thread of another CPU, which has nothing else to do; `None` if there is no other.
     pub other: Option<Wake>,
     /// From the begin of a call until a thread runs that was woken by a thread of its CPU, which goes on.
@@ -225,6 +227,9 @@ pub struct IdleCpus {
     pub chance: f64,
     /// From the begin of a call until a thread runs whose CPU another thread computes on.
     pub busy_runs: Summary,
+    /// How busy a CPU may have been of late at most, as a share of its time, for a thread that is woken there
+    /// to come there, though its own CPU is idle.
+    pub packs_below: f64,
 }
 
 /// A result directory.

@@ -131,6 +131,11 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
             ),
             ("chance", idle.chance * 256.0, "bench floor: how much sooner than the mean one in ten runs"),
             (
+                "queue",
+                (futex.queues.min - call).max(0.0),
+                "bench floor: the least of a wake-up of a thread that waits for its CPU, less a call",
+            ),
+            (
                 "interrupt",
                 if at_once { (idle.busy_runs.median - call - switch).max(0.0) } else { 0.0 },
                 "bench floor: until a woken thread runs where another computes, less a call and a switch",
@@ -142,6 +147,11 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
             ("slice", slice, cfs),
             ("tick", tick(), "the resolution of CLOCK_MONOTONIC_COARSE"),
             ("hot", 500_000.0, "Linux's sched_migration_cost_ns"),
+            (
+                "pack",
+                futex.idle.map_or(0.0, |idle| idle.packs_below * 256.0),
+                "bench floor: up to where a thread comes to its waker's CPU",
+            ),
         ]
     });
     let mut text = format!(
