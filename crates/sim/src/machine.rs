@@ -268,8 +268,8 @@ figures! {
         /// A thread that ran so short a time ago is not taken by another CPU that has none.
         hot: NS,
         /// A woken thread goes to its waker's CPU, though others are idle, as long as the CPU and the thread
-        /// used less of one CPU's time of late than this, in 256ths. No released kernel does that; some of
-        /// guests do, as an idle CPU of theirs takes long to wake up.
+        /// used less of one CPU's time of late than this, in 256ths. No released kernel does that; some
+        /// kernels for guests do, whose idle CPUs take long to wake up.
         pack: PLAIN,
     }
 }

@@ -67,7 +67,7 @@ struct Share {
 }
 
 impl Share {
-    /// At this moment, if so many did since.
+    /// Its value at this moment, if this number of threads did it since.
     fn at(&self, now: Picoseconds, threads: usize) -> f64 {
         let left = faded(now.saturating_sub(self.then));
         self.value * left + threads as f64 * (1.0 - left)
@@ -248,22 +248,27 @@ impl Cpus {
         self.eevdf.is_some()
     }
 
+    /// How many threads count as ready on a CPU, and how many run there.
+    fn ready_and_running(&self, cpu: u32) -> (usize, usize) {
+        let here = &self.cpus[cpu as usize];
+        (self.load(cpu) + here.asleep.len(), usize::from(here.current.is_some()))
+    }
+
     /// How many threads a CPU had to run of late, and for which share of its time it ran one.
     fn of_late(&self, cpu: u32, now: Picoseconds) -> (f64, f64) {
-        let ready = self.load(cpu);
-        let cpu = &self.cpus[cpu as usize];
-        (cpu.load.at(now, ready + cpu.asleep.len()), cpu.used.at(now, usize::from(cpu.current.is_some())))
+        let (ready, running) = self.ready_and_running(cpu);
+        let here = &self.cpus[cpu as usize];
+        (here.load.at(now, ready), here.used.at(now, running))
     }
 
     fn passes(&mut self, cpu: u32, now: Picoseconds) {
         if self.eevdf.is_none() {
             return;
         }
-        let (load, used) = self.of_late(cpu, now);
-        let cpu = &mut self.cpus[cpu as usize];
-        let then = cpu.load.then.max(now);
-        cpu.load = Share { value: load, then };
-        cpu.used = Share { value: used, then };
+        let (ready, running) = self.ready_and_running(cpu);
+        let here = &mut self.cpus[cpu as usize];
+        here.load.passes(now, ready);
+        here.used.passes(now, running);
     }
 
     fn thread_passes(&mut self, id: ThreadId, now: Picoseconds, ready: bool, runs: bool) {
@@ -353,15 +358,10 @@ impl Cpus {
     /// Has those of a CPU's sleeping threads that would be next count no more.
     fn forget(&mut self, cpu: u32, now: Picoseconds) {
         let Some(eevdf) = self.eevdf else { return };
-        loop {
-            let average = self.average(cpu);
-            let rank = |id: &ThreadId| (rank(&self.entities[*id as usize], average), *id);
+        while !self.cpus[cpu as usize].asleep.is_empty() {
             let here = &self.cpus[cpu as usize];
-            let first = here.queue.iter().chain(&here.current).map(rank).min();
-            let Some(&id) = here.asleep.iter().min_by_key(|id| rank(id)) else { return };
-            if first.is_some_and(|first| first < rank(&id)) {
-                return;
-            }
+            let first = self.first(cpu, here.queue.iter().chain(&here.current).chain(&here.asleep));
+            let Some(id) = first.filter(|&id| self.entities[id as usize].asleep) else { return };
             self.part(id, cpu, eevdf);
             self.thread_passes(id, now, true, false);
             self.passes(cpu, now);
@@ -392,32 +392,22 @@ impl Cpus {
         let average = self.average(cpu);
         current.virtual_time < current.protected
             || self
-                .best(cpu)
-                .is_none_or(|best| rank(current, average) < rank(self.queued(cpu, best), average))
+                .first(cpu, &self.cpus[cpu as usize].queue)
+                .is_none_or(|first| rank(current, average) < rank(&self.entities[first as usize], average))
     }
 
-    /// The thread at a place of a CPU's queue.
-    fn queued(&self, cpu: u32, at: usize) -> &Entity {
-        &self.entities[self.cpus[cpu as usize].queue[at] as usize]
-    }
-
-    /// The thread in a CPU's queue that is to be next: its place there.
-    fn best(&self, cpu: u32) -> Option<usize> {
-        let queue = &self.cpus[cpu as usize].queue;
+    /// Which of these threads of a CPU is to be next.
+    fn first<'a>(&self, cpu: u32, ids: impl IntoIterator<Item = &'a ThreadId>) -> Option<ThreadId> {
         let average = self.eevdf.and_then(|_| self.average(cpu));
-        (0..queue.len()).min_by_key(|&at| (rank(self.queued(cpu, at), average), queue[at]))
+        ids.into_iter().copied().min_by_key(|&id| (rank(&self.entities[id as usize], average), id))
     }
 
     /// Whether a thread that was woken is to run at once, instead of the one that runs there.
     pub(crate) fn preempts(&self, machine: &Machine, id: ThreadId, current: ThreadId) -> bool {
         if self.eevdf.is_some() {
             let cpu = self.of(current);
-            let average = self.average(cpu);
-            let own = (rank(&self.entities[id as usize], average), id);
-            let asleep = &self.cpus[cpu as usize].asleep;
-            return self.best(cpu).is_some_and(|at| self.cpus[cpu as usize].queue[at] == id)
-                && asleep.iter().all(|&other| own < (rank(&self.entities[other as usize], average), other))
-                && !self.keeps(cpu);
+            let here = &self.cpus[cpu as usize];
+            return self.first(cpu, here.queue.iter().chain(&here.asleep)) == Some(id) && !self.keeps(cpu);
         }
         let time = |id: ThreadId| self.entities[id as usize].virtual_time;
         time(current) > time(id) + machine.scheduler().wakeup_granularity
@@ -446,12 +436,13 @@ impl Cpus {
             return cpus.copied().min_by_key(|&cpu| self.load(cpu)).unwrap_or(0);
         };
         let is_new = entity.ran == 0;
-        if let (Some(waker), false) = (waker, is_new)
-            && self.packs(waker, last, id, now)
-        {
+        if is_new {
+            return last;
+        }
+        if let Some(waker) = waker.filter(|&waker| self.packs(waker, last, id, now)) {
             return waker;
         }
-        if is_new || self.is_idle(last) {
+        if self.is_idle(last) {
             return last;
         }
         let cluster = machine.cluster_of(last);
@@ -544,18 +535,19 @@ impl Cpus {
         if self.cpus[cpu as usize].queue.is_empty() {
             self.steal(machine, cpu, now);
         }
-        let best = self.best(cpu);
         self.passes(cpu, now + latency);
+        let first = self.first(cpu, &self.cpus[cpu as usize].queue);
         let here = &mut self.cpus[cpu as usize];
         here.limited = false;
         here.slice += 1;
-        let id = here.queue.swap_remove(best?);
+        let id = first?;
+        let at = here.queue.iter().position(|&other| other == id)?;
+        here.queue.swap_remove(at);
         here.current = Some(id);
-        self.thread_passes(id, now + latency, true, false);
-        let here = &mut self.cpus[cpu as usize];
         let entity = &mut self.entities[id as usize];
         entity.protected = entity.deadline;
         here.least = here.least.max(entity.virtual_time);
+        self.thread_passes(id, now + latency, true, false);
         self.idle[machine.cluster_of(cpu) as usize] -= 1;
         let migrated = core::mem::take(&mut self.entities[id as usize].migrated);
         Some(Next { id, migrated })
@@ -630,8 +622,7 @@ impl Cpus {
         }
     }
 
-    /// A thread leaves the CPU that it runs on; which one that is.
-    /// It sleeps, or comes to its end.
+    /// A thread leaves the CPU that it runs on, since it sleeps or comes to its end. Which CPU that is.
     pub(crate) fn leave(&mut self, machine: &Machine, id: ThreadId, sleeps: bool, now: Picoseconds) -> u32 {
         let cpu = self.of(id);
         self.passes(cpu, now);
@@ -833,6 +824,34 @@ mod tests {
         assert_eq!(next(&mut cpus, &machine, 0, later), Some(0));
         let busy = later + 100_000 * MICROSECOND;
         assert_eq!(cpus.choose(&machine, 1, Some(0), busy), 1, "the waker has been busy since");
+    }
+
+    #[test]
+    fn a_woken_thread_whose_cpu_is_busy_looks_for_an_idle_one_unless_most_were_busy() {
+        let (machine, mut cpus) = cpus(2, &[0, 0, 1]);
+        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
+        assert_eq!(next(&mut cpus, &machine, 1, 0), Some(2));
+        // Threads 0 and 2 sleep; 1 runs in the place of 0.
+        for id in [0, 2] {
+            cpus.charge(id, 0, MICROSECOND);
+            cpus.leave(&machine, id, true, MICROSECOND);
+        }
+        assert_eq!(next(&mut cpus, &machine, 0, MICROSECOND), Some(1));
+        assert_eq!(cpus.choose(&machine, 0, None, 2 * MICROSECOND), 0, "both were busy until now");
+        assert_eq!(cpus.choose(&machine, 0, None, 200_000 * MICROSECOND), 1, "one has been idle for long");
+    }
+
+    #[test]
+    fn what_ran_a_moment_ago_is_left_where_it_is_for_two_ticks() {
+        let (machine, mut cpus) = cpus(2, &[0, 0]);
+        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
+        assert_eq!(next(&mut cpus, &machine, 1, 0), None, "it is hot");
+        for _ in 0..=PATIENT {
+            assert_eq!(next(&mut cpus, &machine, 1, 0), None);
+            assert_eq!(cpus.ticks(0), Some(1));
+        }
+        assert_eq!(next(&mut cpus, &machine, 1, 0), Some(1));
+        assert_eq!(cpus.ticks(0), None, "nothing is idle");
     }
 
     #[test]

@@ -32,8 +32,8 @@ void block_pesterers(sigset_t *before) {
     pthread_sigmask(SIG_BLOCK, &set, before);
 }
 
-/* What on_fault() tells of. Never blocked where locks are called: a fault of a thread that blocks its signal ends
- * the process before anybody has told. */
+/* What on_fault() tells of. Never blocked where locks are called: a fault of a thread that blocks its signal
+ * ends the process before anybody has told. */
 static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 
 void block_all_but_faults(sigset_t *before) {

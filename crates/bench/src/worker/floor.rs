@@ -119,28 +119,46 @@ fn round_trips(
     mut keep: impl FnMut(&dyn Fn() -> f64) -> Option<f64>,
 ) -> Result<Option<Summary>> {
     let (call, total) = (&call, u64::from(task.slices) * trips);
-    let before = affinity::allowed()?;
-    thread::scope(|scope| {
-        let other = thread::Builder::new()
-            .spawn_scoped(scope, move || {
-                let kept = affinity::keep_to(&[cpus[1]]);
-                // It answers wherever it runs, or the other would wait for ever.
-                (0..total).for_each(|_| call(1));
-                kept
-            })
-            .map_err(Error::system("cannot start a thread"))?;
-        let kept = affinity::keep_to(&[cpus[0]]);
+    let answers = move || {
+        let kept = affinity::keep_to(&[cpus[1]]);
+        // It answers wherever it runs, or the other would wait for ever.
+        (0..total).for_each(|_| call(1));
+        kept
+    };
+    let asks = || {
         let slice = || {
             let start = clock::now_ns();
             (0..trips).for_each(|_| call(0));
             (clock::now_ns() - start) as f64 / trips as f64
         };
-        let samples: Vec<f64> = (0..task.slices).filter_map(|_| keep(&slice)).collect();
+        (0..task.slices).filter_map(|_| keep(&slice)).collect::<Vec<f64>>()
+    };
+    let (samples, ()) = together(cpus[0], asks, answers)?;
+    Ok(Summary::of(samples))
+}
+
+/// Runs the one here, kept to a CPU, and the other in a thread of its own meanwhile.
+fn together<T, U: Send>(
+    cpu: usize,
+    here: impl FnOnce() -> T,
+    there: impl FnOnce() -> Result<U> + Send,
+) -> Result<(T, U)> {
+    let before = affinity::allowed()?;
+    thread::scope(|scope| {
+        let other = thread::Builder::new()
+            .spawn_scoped(scope, there)
+            .map_err(Error::system("cannot start a thread"))?;
+        let kept = affinity::keep_to(&[cpu]);
+        let one = here();
         affinity::keep_to(&before)?;
-        other.join().map_err(|_| Error::Options("a thread died".to_owned()))??;
+        let other = other.join().map_err(|_| died())??;
         kept?;
-        Ok(Summary::of(samples))
+        Ok((one, other))
     })
+}
+
+fn died() -> Error {
+    Error::Options("a thread died".to_owned())
 }
 
 /// A cache line to another CPU: half of a round trip between two threads that only look at it.
@@ -252,69 +270,97 @@ fn no_wake() -> Error {
     Error::Options("a wake-up: no figure".to_owned())
 }
 
+/// Turns of a thread that sleeps until another one wants its next.
+struct Turns {
+    wanted: Alone<<Linux as poundlock_core::atomic::Atomics>::U32>,
+    done: Alone<<Linux as poundlock_core::atomic::Atomics>::U32>,
+}
+
+impl Turns {
+    fn new() -> Turns {
+        let [wanted, done] = [(); 2].map(|()| Alone(<Linux as poundlock_core::atomic::Atomics>::U32::new(0)));
+        Turns { wanted, done }
+    }
+
+    /// Sleeps until this turn is wanted.
+    fn sleep(&self, turn: u32) {
+        while self.wanted.0.load(Acquire) == turn {
+            _ = Linux::wait(&self.wanted.0, turn, Until::Woken);
+        }
+    }
+
+    fn finish(&self, turn: u32) {
+        self.done.0.store(turn + 1, Release);
+    }
+
+    /// Whether all turns before this one are done.
+    fn has_come_to(&self, turn: u32) -> bool {
+        self.done.0.load(Acquire) == turn
+    }
+
+    /// Wants this turn, and wakes who sleeps until it is wanted.
+    fn wake(&self, turn: u32) {
+        self.wanted.0.store(turn + 1, Release);
+        Linux::wake(&self.wanted.0, 1);
+    }
+}
+
+/// Whether the calling thread has slept since it last asked: it was not woken on its way to sleep.
+fn has_slept(slept: &mut u64) -> bool {
+    let before = std::mem::replace(slept, Usage::of_this_thread().voluntary_switches);
+    *slept > before
+}
+
 fn wakes(
     task: &Task,
     [here, there]: [usize; 2],
     slept_ns: u64,
     beside: bool,
 ) -> Result<(Vec<f64>, Vec<f64>)> {
-    // The turns that are to be done, those that are, and when a turn was begun.
-    let [wanted, done] = [(); 2].map(|()| Alone(<Linux as poundlock_core::atomic::Atomics>::U32::new(0)));
-    let begun = Alone(AtomicU64::new(0));
+    // And when a turn was begun.
+    let (all, begun) = (Turns::new(), Alone(AtomicU64::new(0)));
     // Near 30 us a turn.
     let turns = (task.slice_ns / 30_000 * u64::from(task.slices)).max(40) as u32;
-    let before = affinity::allowed()?;
-    let all_done = || done.0.load(Acquire) == turns;
-    thread::scope(|scope| {
-        let start = Error::system("cannot start a thread");
-        let sleeper = thread::Builder::new()
-            .spawn_scoped(scope, || {
-                let kept = affinity::keep_to(&[there]);
-                let mut slept = 0;
-                // None if it was woken on its way to sleep.
-                let turn = |turn: u32| {
-                    while wanted.0.load(Acquire) == turn {
-                        _ = Linux::wait(&wanted.0, turn, Until::Woken);
-                    }
-                    let took = clock::now_ns() - begun.0.load(Relaxed);
-                    let before = slept;
-                    slept = Usage::of_this_thread().voluntary_switches;
-                    done.0.store(turn + 1, Release);
-                    (slept > before).then_some(took as f64)
-                };
-                let took: Vec<Option<f64>> = (0..turns).map(turn).collect();
-                kept.map(|()| took)
-            })
-            .map_err(start)?;
-        let computes = beside.then(|| {
-            thread::Builder::new().spawn_scoped(scope, || {
-                let kept = affinity::keep_to(&[there]);
-                while !all_done() {
-                    black_box(clock::now_ns());
-                }
-                kept
-            })
-        });
-        let kept = affinity::keep_to(&[here]);
+    let sleeps = || {
+        let kept = affinity::keep_to(&[there]);
+        let mut slept = 0;
         let turn = |turn: u32| {
-            while done.0.load(Acquire) != turn {}
-            let until = clock::now_ns() + slept_ns;
-            while clock::now_ns() < until {}
-            let start = clock::now_ns();
-            begun.0.store(start, Relaxed);
-            wanted.0.store(turn + 1, Release);
-            Linux::wake(&wanted.0, 1);
-            (clock::now_ns() - start) as f64
+            all.sleep(turn);
+            let took = clock::now_ns() - begun.0.load(Relaxed);
+            let has_slept = has_slept(&mut slept);
+            all.finish(turn);
+            has_slept.then_some(took as f64)
         };
-        let calls: Vec<f64> = (0..turns).map(turn).collect();
-        affinity::keep_to(&before)?;
-        let died = |_| Error::Options("a thread died".to_owned());
-        let runs = sleeper.join().map_err(died)??;
-        if let Some(computes) = computes {
-            let computes = computes.map_err(Error::system("cannot start a thread"))?;
-            computes.join().map_err(died)??;
+        let took: Vec<Option<f64>> = (0..turns).map(turn).collect();
+        kept.map(|()| took)
+    };
+    let computes = || {
+        let kept = affinity::keep_to(&[there]);
+        while !all.has_come_to(turns) {
+            black_box(clock::now_ns());
         }
-        kept?;
+        kept
+    };
+    let turn = |turn: u32| {
+        while !all.has_come_to(turn) {}
+        let until = clock::now_ns() + slept_ns;
+        while clock::now_ns() < until {}
+        let start = clock::now_ns();
+        begun.0.store(start, Relaxed);
+        all.wake(turn);
+        (clock::now_ns() - start) as f64
+    };
+    thread::scope(|scope| {
+        let mut other = None;
+        let wakes = || {
+            other = beside.then(|| thread::Builder::new().spawn_scoped(scope, computes));
+            (0..turns).map(turn).collect::<Vec<f64>>()
+        };
+        let (calls, runs) = together(here, wakes, sleeps)?;
+        if let Some(other) = other {
+            let other = other.map_err(Error::system("cannot start a thread"))?;
+            other.join().map_err(|_| died())??;
+        }
         Ok(calls.into_iter().zip(runs).filter_map(|(call, runs)| Some((call, runs?))).unzip())
     })
 }
@@ -348,42 +394,35 @@ fn idle_cpus(task: &Task, cpus: [usize; 2]) -> Result<IdleCpus> {
 /// A call that wakes a thread of its CPU which does not run at once: it is one that any other goes before.
 fn queues(cpu: usize) -> Result<Summary> {
     const TURNS: u32 = 200;
-    let [wanted, done] = [(); 2].map(|()| Alone(<Linux as poundlock_core::atomic::Atomics>::U32::new(0)));
-    let before = affinity::allowed()?;
-    thread::scope(|scope| {
-        let sleeper = thread::Builder::new()
-            .spawn_scoped(scope, || {
-                let kept = affinity::keep_to(&[cpu]);
-                let lowest = libc::sched_param { sched_priority: 0 };
-                // SAFETY: the call reads our own variable. Where it is refused, the figure is too high.
-                unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const lowest) };
-                for turn in 0..TURNS {
-                    while wanted.0.load(Acquire) == turn {
-                        _ = Linux::wait(&wanted.0, turn, Until::Woken);
-                    }
-                    done.0.store(turn + 1, Release);
-                }
-                kept
-            })
-            .map_err(Error::system("cannot start a thread"))?;
+    let all = Turns::new();
+    let sleeps = || {
         let kept = affinity::keep_to(&[cpu]);
+        let lowest = libc::sched_param { sched_priority: 0 };
+        // SAFETY: the call reads our own variable. Where it is refused, the figure is too high.
+        unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const lowest) };
+        let mut slept = 0;
         let turn = |turn: u32| {
-            // The sleeper goes to sleep meanwhile.
-            thread::sleep(PAUSE);
-            while done.0.load(Acquire) != turn {
-                thread::sleep(PAUSE);
-            }
-            wanted.0.store(turn + 1, Release);
-            let start = clock::now_ns();
-            Linux::wake(&wanted.0, 1);
-            (clock::now_ns() - start) as f64
+            all.sleep(turn);
+            let has_slept = has_slept(&mut slept);
+            all.finish(turn);
+            has_slept
         };
-        let calls: Vec<f64> = (0..TURNS).map(turn).collect();
-        affinity::keep_to(&before)?;
-        sleeper.join().map_err(|_| Error::Options("a thread died".to_owned()))??;
-        kept?;
-        Summary::of(calls).ok_or_else(no_wake)
-    })
+        let slept: Vec<bool> = (0..TURNS).map(turn).collect();
+        kept.map(|()| slept)
+    };
+    let turn = |turn: u32| {
+        // It sleeps meanwhile; a turn in which it did not is no figure.
+        thread::sleep(PAUSE);
+        while !all.has_come_to(turn) {
+            thread::sleep(PAUSE);
+        }
+        let start = clock::now_ns();
+        all.wake(turn);
+        (clock::now_ns() - start) as f64
+    };
+    let (calls, slept) = together(cpu, || (0..TURNS).map(turn).collect::<Vec<f64>>(), sleeps)?;
+    Summary::of(calls.into_iter().zip(slept).filter_map(|(call, slept)| slept.then_some(call)))
+        .ok_or_else(no_wake)
 }
 
 /// So long a thread is given to go to sleep.
@@ -394,64 +433,52 @@ const PAUSE: Duration = Duration::from_micros(50);
 fn packs_below([here, there]: [usize; 2]) -> Result<f64> {
     const TURNS: u32 = 600;
     const PERIOD_NS: u64 = 1_000_000;
-    let [wanted, done] = [(); 2].map(|()| Alone(<Linux as poundlock_core::atomic::Atomics>::U32::new(0)));
-    let before = affinity::allowed()?;
-    thread::scope(|scope| {
-        let sleeper = thread::Builder::new()
-            .spawn_scoped(scope, || {
-                let mut kept = Ok(());
-                let mut home = || {
-                    let moved = affinity::keep_to(&[there]).and_then(|()| affinity::keep_to(&[here, there]));
-                    kept = std::mem::replace(&mut kept, Ok(())).and(moved);
-                };
-                home();
-                let turn = |turn: u32| {
-                    while wanted.0.load(Acquire) == turn {
-                        _ = Linux::wait(&wanted.0, turn, Until::Woken);
-                    }
-                    // SAFETY: takes no arguments.
-                    let came = unsafe { libc::sched_getcpu() } != there as i32;
-                    if came {
-                        home();
-                    }
-                    done.0.store(turn + 1, Release);
-                    came
-                };
-                let came: Vec<bool> = (0..TURNS).map(turn).collect();
-                kept.map(|()| came)
-            })
-            .map_err(Error::system("cannot start a thread"))?;
-        let kept = affinity::keep_to(&[here]);
-        let (mut used, mut then, mut cpu_then) = (0.0, clock::now_ns(), Usage::of_this_thread().cpu_ns);
-        // Busier from turn to turn.
-        let turn = |turn: u32| {
-            let start = clock::now_ns();
-            let busy = PERIOD_NS * u64::from(turn) / u64::from(TURNS);
-            while clock::now_ns() < start + busy || done.0.load(Acquire) != turn {
-                if done.0.load(Acquire) != turn {
-                    Linux::yield_now();
-                }
-            }
-            let (now, cpu_now) = (clock::now_ns(), Usage::of_this_thread().cpu_ns);
-            let left = (-((now - then) as f64) / 32e6).exp2();
-            let share = (cpu_now - cpu_then) as f64 / (now - then).max(1) as f64;
-            used = used * left + share.min(1.0) * (1.0 - left);
-            (then, cpu_then) = (now, cpu_now);
-            wanted.0.store(turn + 1, Release);
-            Linux::wake(&wanted.0, 1);
-            let end = start + PERIOD_NS;
-            let left = Duration::from_nanos(end.saturating_sub(clock::now_ns()));
-            if left > PAUSE {
-                thread::sleep(left - PAUSE);
-            }
-            used
+    let all = Turns::new();
+    let sleeps = || {
+        let mut kept = Ok(());
+        let mut home = || {
+            let moved = affinity::keep_to(&[there]).and_then(|()| affinity::keep_to(&[here, there]));
+            kept = std::mem::replace(&mut kept, Ok(())).and(moved);
         };
-        let used: Vec<f64> = (0..TURNS).map(turn).collect();
-        affinity::keep_to(&before)?;
-        let came = sleeper.join().map_err(|_| Error::Options("a thread died".to_owned()))??;
-        kept?;
-        Ok(boundary(used.into_iter().zip(came).collect()))
-    })
+        home();
+        let turn = |turn: u32| {
+            all.sleep(turn);
+            // SAFETY: takes no arguments.
+            let came = unsafe { libc::sched_getcpu() } != there as i32;
+            if came {
+                home();
+            }
+            all.finish(turn);
+            came
+        };
+        let came: Vec<bool> = (0..TURNS).map(turn).collect();
+        kept.map(|()| came)
+    };
+    let (mut used, mut then, mut cpu_then) = (0.0, clock::now_ns(), Usage::of_this_thread().cpu_ns);
+    // Busier from turn to turn.
+    let turn = |turn: u32| {
+        let start = clock::now_ns();
+        let busy = PERIOD_NS * u64::from(turn) / u64::from(TURNS);
+        while clock::now_ns() < start + busy || !all.has_come_to(turn) {
+            if !all.has_come_to(turn) {
+                Linux::yield_now();
+            }
+        }
+        let (now, cpu_now) = (clock::now_ns(), Usage::of_this_thread().cpu_ns);
+        let left = (-((now - then) as f64) / 32e6).exp2();
+        let share = (cpu_now - cpu_then) as f64 / (now - then).max(1) as f64;
+        used = used * left + share.min(1.0) * (1.0 - left);
+        (then, cpu_then) = (now, cpu_now);
+        all.wake(turn);
+        let end = start + PERIOD_NS;
+        let left = Duration::from_nanos(end.saturating_sub(clock::now_ns()));
+        if left > PAUSE {
+            thread::sleep(left - PAUSE);
+        }
+        used
+    };
+    let (used, came) = together(here, || (0..TURNS).map(turn).collect::<Vec<f64>>(), sleeps)?;
+    Ok(boundary(used.into_iter().zip(came).collect()))
 }
 
 /// The number below which most are and above which most are not; 0 if there is none.
@@ -495,12 +522,12 @@ mod tests {
             futex.same_cpu,
             futex.nobody,
             futex.switch,
-            futex.queues,
         ];
         let transfers = floors.line_transfer_ns.iter().map(|transfer| transfer.ns);
         for summary in all.into_iter().chain(transfers).chain(futex.other_cpu) {
-            assert!(summary.min > 0.0 && summary.n >= 1, "{summary:?}");
+            assert!(summary.min > 0.0 && summary.n >= 1 && summary.n <= 5, "{summary:?}");
         }
+        assert!(futex.queues.min > 0.0 && futex.queues.n >= 1 && futex.queues.n <= 200, "{futex:?}");
         assert_eq!(futex.other_cpu.is_some(), cpus.len() > 1);
         assert_eq!(futex.other.is_some(), cpus.len() > 1);
         assert_eq!(futex.idle.is_some(), cpus.len() > 1);
