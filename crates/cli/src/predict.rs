@@ -53,9 +53,9 @@ pub(crate) struct Args {
     /// How many stretches of the recording are replayed, at most
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     stretches: u32,
-    /// How often each is, each time with other chances
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
-    times: u32,
+    /// How often each is, each time with other chances [default: 16 replays in all, and each twice at least]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    times: Option<u32>,
     /// What all that is left to chance is made from
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -79,6 +79,9 @@ pub(crate) struct Args {
 /// A replay that is off by more is not to be trusted, and one that is off by more yet says nothing.
 const DOUBTFUL: f64 = 0.15;
 const USELESS: f64 = 0.40;
+/// Replays of all stretches together, unless said otherwise: whether threads fall into a convoy, and when it
+/// ends, is chance, and a few replays would say no more of that than a few runs do.
+const REPLAYS: usize = 16;
 /// A stretch with fewer acquisitions says little.
 const FEWEST: f64 = 50.0;
 /// Locks with a smaller share of the threads' time are not asked about, and not more than this number.
@@ -312,14 +315,17 @@ impl Ready<'_> {
     }
 
     /// The rate of all stretches together: the work that was recorded in them, in the time that it takes at
-    /// these rates. Where threads fall into a convoy that lasts, it is those stretches that take the time.
-    /// What cannot be replayed says nothing.
+    /// these rates. All replays of one take the same time, so that its rate is their mean: a part of them in
+    /// a convoy stands for that part of the time. What cannot be replayed says nothing.
     fn together(&self, rates: &[f64]) -> f64 {
-        let moving = rates.iter().enumerate().filter(|(_, rate)| **rate > 0.0);
-        let (work, time) = moving.fold((0.0, 0.0), |(work, time), (at, rate)| {
-            let more = self.lives[at / self.times].rate();
-            (work + more, time + more / rate)
-        });
+        let (mut work, mut time) = (0.0, 0.0);
+        for (lives, rates) in self.lives.iter().zip(rates.chunks(self.times)) {
+            let moving: Vec<f64> = rates.iter().copied().filter(|rate| *rate > 0.0).collect();
+            if !moving.is_empty() {
+                work += lives.rate();
+                time += lives.rate() * moving.len() as f64 / moving.iter().sum::<f64>();
+            }
+        }
         work / time
     }
 
@@ -406,7 +412,8 @@ fn ready<'a>(args: &Args, file: &Path, recording: &'a Recording) -> Result<Ready
         "recorded" => recorded,
         name => alone_on_cores(sim::machine(name)?),
     };
-    Ok(Ready { process, own, lives, machine, times: args.times as usize, seed: args.seed })
+    let times = args.times.map_or(REPLAYS.div_ceil(lives.len()).max(2), |times| times as usize);
+    Ok(Ready { process, own, lives, machine, times, seed: args.seed })
 }
 
 /// A lock's name and what becomes of it.
