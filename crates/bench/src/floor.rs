@@ -140,6 +140,7 @@ pub(crate) fn table(floors: &Floors) -> Table {
     row("load + store".to_owned(), floors.bare_load_store_ns, 2);
     row("compare-and-swap + store".to_owned(), floors.bare_cas_store_ns, 2);
     row("compare-and-swap + exchange".to_owned(), floors.bare_cas_ns, 2);
+    row("a pause in a spin loop".to_owned(), floors.pause_ns, 1);
     for line in &floors.line_transfer_ns {
         row(format!("a cache line, CPU {} to CPU {}, one way", line.from, line.to), line.ns, 1);
     }

@@ -114,6 +114,7 @@ fn floors() -> Floors {
         bare_cas_ns: cas,
         bare_cas_store_ns: store,
         bare_load_store_ns: load,
+        pause_ns: line,
         line_transfer_ns: vec![Transfer { from: 0, to: 1, ns: line }, Transfer { from: 1, to: 0, ns: back }],
         futex_sleep_wake_ns: SleepWake {
             same_cpu,

@@ -165,6 +165,8 @@ pub struct Floors {
     pub bare_cas_store_ns: Summary,
     /// A plain load and a plain store.
     pub bare_load_store_ns: Summary,
+    /// A turn of a spin loop, which is what [`core::hint::spin_loop`] tells the CPU.
+    pub pause_ns: Summary,
     /// A cache line from one CPU to another, one way.
     pub line_transfer_ns: Vec<Transfer>,
     /// One sleep of a thread in a futex and its being woken.

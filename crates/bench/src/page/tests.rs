@@ -39,6 +39,7 @@ fn floors() -> Floors {
         bare_cas_ns: ns(10.0),
         bare_cas_store_ns: ns(6.0),
         bare_load_store_ns: ns(1.0),
+        pause_ns: ns(10.0),
         line_transfer_ns: [(0, 1), (1, 0)].map(|(from, to)| Transfer { from, to, ns: ns(60.0) }).to_vec(),
         futex_sleep_wake_ns: SleepWake {
             same_cpu: ns(2000.0),

@@ -62,19 +62,26 @@ pub(crate) fn run(task: &Task) -> Result<Floors> {
         word.0.store(seen.wrapping_add(1), Relaxed);
         0
     };
+    let pause = |_: &mut u64| {
+        core::hint::spin_loop();
+        0
+    };
     let mut timers: Vec<(&str, Timer)> = vec![
         ("compare-and-swap + exchange", bare_timer("cas+exchange")?),
         ("compare-and-swap + store", bare_timer("cas+store")?),
         ("load + store", timer_of(load, store)),
+        ("pause", timer_of(pause, |_| 0)),
     ];
     let bare = take_turns(&mut timers, task.slices, task.slice_ns)?;
-    let &[(bare_cas_ns, _), (bare_cas_store_ns, _), (bare_load_store_ns, _)] = bare.as_slice() else {
+    let &[(bare_cas_ns, _), (bare_cas_store_ns, _), (bare_load_store_ns, _), (pause_ns, _)] = bare.as_slice()
+    else {
         return Err(Error::Options("bare atomics: no figure".to_owned()));
     };
     Ok(Floors {
         bare_cas_ns,
         bare_cas_store_ns,
         bare_load_store_ns,
+        pause_ns,
         line_transfer_ns,
         futex_sleep_wake_ns,
         driver_ns,
@@ -517,6 +524,7 @@ mod tests {
             floors.bare_cas_ns,
             floors.bare_cas_store_ns,
             floors.bare_load_store_ns,
+            floors.pause_ns,
             floors.driver_ns,
             floors.timing_ns,
             futex.same_cpu,

@@ -99,7 +99,7 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
         ("invalidation", 1.0, estimate),
         ("load_share", 64.0, estimate),
         ("forwarding", 5.0, estimate),
-        ("pause", 10.0, "a turn of our spin loops, whatever PAUSE takes"),
+        ("pause", floors.pause_ns.median.max(0.5), "bench floor: a pause in a spin loop"),
         ("sibling", if shape.threads_a_core > 1 { 160.0 } else { 256.0 }, estimate),
     ];
     let scheduler = [
