@@ -2,6 +2,7 @@
 
 mod counted;
 mod page;
+mod shares;
 mod steps;
 mod validate;
 mod what;

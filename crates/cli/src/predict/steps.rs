@@ -16,6 +16,7 @@ use poundlock_sim::{NANOSECOND, Picoseconds};
 use poundlock_statfile::LockKind;
 
 use super::counted::Counted;
+use super::shares;
 use crate::record::recording::{self, Overhead, Process, Stretch, Thread};
 
 /// CPU time is counted by the microsecond, and a thread that goes on has a little less than what passes.
@@ -83,6 +84,8 @@ impl Lives {
         let (mut worked_ns, mut without_ns) = (0, 0);
         // The roles of threads that waited for a lock all the time.
         let mut waiting = Vec::new();
+        // When each thread wanted what it acquired.
+        let mut wanted = Vec::new();
         for (index, thread) in stretch.threads.iter().enumerate() {
             let mut reading = Reading::new(process, &numbers, overhead, index, &wakers);
             for (at, event) in thread.events.iter().enumerate() {
@@ -106,10 +109,12 @@ impl Lives {
                 lives.cpus.push(thread.cpu);
                 lives.places.push(life.places);
                 lives.roles.push(role);
+                wanted.push(life.wanted);
             } else if life.waits {
                 waiting.push(role);
             }
         }
+        lives.share_out(&wanted);
         lives.even_out();
         waiting.extend(starved(process, stretch).filter_map(|tid| roles.get(&tid).copied()));
         for role in waiting {
@@ -140,6 +145,26 @@ impl Lives {
         self.cpus.push(None);
         self.places.push(self.places[like].clone());
         self.roles.push(role);
+    }
+
+    /// Threads of a role that draw lots of work of one size, and use one lock throughout each, take them from
+    /// a counter, or from a queue: which lock comes next is not in the life of one, but in what the others
+    /// have taken. Threads with lists of their own would soon drift apart, and come to one lock where they
+    /// never did. `wanted`: when each thread wanted what it acquired.
+    fn share_out(&mut self, wanted: &[Vec<u64>]) {
+        let roles: BTreeSet<usize> = self.roles.iter().copied().collect();
+        for role in roles {
+            let members: Vec<usize> = (0..self.threads.len()).filter(|&of| self.roles[of] == role).collect();
+            let lives =
+                || members.iter().map(|&of| (&self.threads[of][..], &self.places[of][..], &wanted[of][..]));
+            let Some(parts) = shares::of(lives()) else { continue };
+            let average = lives().map(|(steps, ..)| steps.len()).sum::<usize>() / members.len();
+            let (steps, places) = shares::in_turn(&parts, role as u32, 2 * average);
+            for of in members {
+                self.threads[of].clone_from(&steps);
+                self.places[of].clone_from(&places);
+            }
+        }
     }
 
     /// Who did little goes on as its like did, until it has done as much as they do on average. Of a thread
@@ -394,8 +419,9 @@ struct Reading<'a> {
     index: usize,
     wakers: &'a Wakers<'a>,
     steps: Vec<Step>,
-    /// Where each acquisition among them was made.
+    /// Where each acquisition among them was made, and when it was wanted.
     places: Vec<u32>,
+    wanted: Vec<u64>,
     /// The last event's time, once there was one.
     last: Option<u64>,
     /// When the part that is kept began.
@@ -472,6 +498,7 @@ struct Life {
     begins: Picoseconds,
     steps: Vec<Step>,
     places: Vec<u32>,
+    wanted: Vec<u64>,
     span: Picoseconds,
     sums: Vec<Rates>,
     blocked: Picoseconds,
@@ -498,6 +525,7 @@ impl<'a> Reading<'a> {
             wakers,
             steps: Vec::new(),
             places: Vec::new(),
+            wanted: Vec::new(),
             last: None,
             began: None,
             held: Vec::new(),
@@ -534,6 +562,7 @@ impl<'a> Reading<'a> {
         match (what, number) {
             (recording::ACQUIRED | recording::TRIED | recording::ACQUIRED_AFTER, number) => {
                 self.ends_block(time);
+                let wanted = if let Doing::WaitsForLock(since, _) = self.doing { since } else { time };
                 match self.doing {
                     Doing::WaitsForLock(since, _) => self.waited(number, time.saturating_sub(since)),
                     // It waited before the stretch began.
@@ -562,6 +591,7 @@ impl<'a> Reading<'a> {
                         (_, false) => Step::Lock(number),
                     });
                     self.places.push(more as u32);
+                    self.wanted.push(wanted);
                     let passed = self.wakers.counted.passed(lock, more);
                     if let Some(what) = passed.and_then(|condition| self.wakers.numbers.get(&condition)) {
                         self.steps.push(Step::Await { what: Some(*what), under: Some(number), took: 0 });
@@ -627,6 +657,7 @@ impl<'a> Reading<'a> {
                 self.began = Some(time);
                 self.steps.clear();
                 self.places.clear();
+                self.wanted.clear();
                 self.blocked_ns = 0;
             }
             self.whole = Some(Whole {
@@ -768,6 +799,7 @@ impl<'a> Reading<'a> {
         let Whole { steps, places, time: ended, mut blocked_ns } = end;
         self.steps.truncate(steps);
         self.places.truncate(places);
+        self.wanted.truncate(places);
         let mut span = ended.saturating_sub(began);
         if let Doing::Blocked { since, .. } = self.doing
             && self.held.is_empty()
@@ -784,6 +816,7 @@ impl<'a> Reading<'a> {
             begins: began * NANOSECOND,
             steps: self.steps,
             places: self.places,
+            wanted: self.wanted,
             span: span * NANOSECOND,
             blocked: blocked_ns * NANOSECOND,
             ..none

@@ -6,6 +6,7 @@
 //! not: that is what the replay finds out.
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -54,6 +55,9 @@ pub enum Step {
     Meet(u32),
     /// Lets those who are ready have its CPU, which takes at least so long.
     Yield(Picoseconds),
+    /// Here begins a part of work that threads share out among them: those with this number have the same
+    /// steps, and whoever is done with a part takes the next that nobody has taken.
+    Part(u32),
 }
 
 /// A lock in the replay.
@@ -336,19 +340,35 @@ struct Shared {
     /// For each thing that is awaited.
     wakes: Vec<Wakes>,
     meetings: Vec<Meeting>,
+    /// How many parts have been taken, of each work that is shared out.
+    taken: Vec<Cell<usize>>,
     done: Vec<Cell<u64>>,
     waits: Vec<Cell<Waits>>,
     warm_up: Picoseconds,
 }
 
 impl Shared {
+    /// What the thread with these acts does now: all of them, or of work that is shared out the next part.
+    fn next(&self, acts: &[Act], parts: &[usize]) -> Range<usize> {
+        let Some(Act::Step(Step::Part(work))) = parts.first().map(|&part| acts[part]) else {
+            return 0..acts.len();
+        };
+        let taken = &self.taken[work as usize];
+        let part = taken.get() % parts.len();
+        taken.set(part + 1);
+        parts[part]..parts.get(part + 1).copied().unwrap_or(acts.len())
+    }
+
     fn thread(&self, index: usize) {
         // What it holds: the lock's number, which of several it is, and whether it reads.
         let mut held: Vec<(u32, usize, bool)> = Vec::new();
+        let acts = &self.acts[index];
+        let parts: Vec<usize> =
+            (0..acts.len()).filter(|&at| matches!(acts[at], Act::Step(Step::Part(_)))).collect();
         loop {
             let round = now();
             let mut left_out = None;
-            for act in &self.acts[index] {
+            for act in &acts[self.next(acts, &parts)] {
                 let step = match act {
                     Act::Step(step) => step,
                     Act::Post(what) => {
@@ -373,6 +393,7 @@ impl Shared {
                     }
                 }
                 match *step {
+                    Step::Part(_) => continue,
                     Step::Work(time) => work(time),
                     Step::Block(time) => sleep(time),
                     Step::Lock(lock) | Step::Read(lock) | Step::Try(lock) => {
@@ -501,6 +522,9 @@ impl Replay<'_> {
             all: self.threads.iter().filter(|steps| steps.contains(&Step::Meet(place))).count() as u32,
         });
         let meetings = meetings.collect();
+        let works =
+            steps().filter_map(|step| if let Step::Part(work) = *step { Some(work + 1) } else { None });
+        let taken = (0..works.max().unwrap_or(0)).map(|_| Cell::new(0)).collect();
         let locks: Vec<_> = self.locks.iter().map(make).collect();
         // The mutex under which each is awaited, if it always is the same.
         let mut mutex_of = vec![None; awaited as usize];
@@ -531,6 +555,7 @@ impl Replay<'_> {
             locks,
             wakes,
             meetings,
+            taken,
             done: self.threads.iter().map(|_| Cell::new(0)).collect(),
             waits: self.locks.iter().map(|_| Cell::default()).collect(),
             warm_up: self.warm_up,
