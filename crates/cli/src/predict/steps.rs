@@ -369,7 +369,7 @@ impl<'a> Wakers<'a> {
         };
         yields.sort_unstable();
         wakers.yields_ns =
-            yields.get(yields.len() / 100).map_or(0, |ns| ns.saturating_sub(overhead.outside_ns));
+            yields.get(yields.len() / 100).map_or(0, |ns| ns.saturating_sub(overhead.inside_ns));
         for (&lock, waits) in &waits {
             let threads: HashSet<usize> = waits.iter().map(|wait| wait.thread).collect();
             if process.locks[lock as usize].of_kind() == LockKind::Barrier && threads.len() > 1 {
@@ -422,8 +422,9 @@ struct Reading<'a> {
     /// Where each acquisition among them was made, and when it was wanted.
     places: Vec<u32>,
     wanted: Vec<u64>,
-    /// The last event's time, once there was one.
+    /// The last event's time, once there was one; and whether it was a release, whose end is looked at.
     last: Option<u64>,
+    has_released: bool,
     /// When the part that is kept began.
     began: Option<u64>,
     /// What is held, and since when.
@@ -527,6 +528,7 @@ impl<'a> Reading<'a> {
             places: Vec::new(),
             wanted: Vec::new(),
             last: None,
+            has_released: false,
             began: None,
             held: Vec::new(),
             doing: Doing::Works,
@@ -543,6 +545,7 @@ impl<'a> Reading<'a> {
     }
 
     fn event(&mut self, at: usize, (time, what, lock, more): (u64, u8, u32, u64)) {
+        let has_released = std::mem::replace(&mut self.has_released, what == recording::RELEASED);
         if what == recording::CPU {
             self.looked(time, more, lock);
             return;
@@ -552,7 +555,7 @@ impl<'a> Reading<'a> {
             self.last = Some(time);
             return;
         }
-        self.passes(time, what);
+        self.passes(time, if has_released { self.overhead.outside_ns } else { self.overhead.inside_ns });
         let number = self.numbers.get(lock as usize).copied().flatten();
         if let Doing::Waits(wanted) = self.doing {
             self.waits(time, what, number, wanted);
@@ -707,16 +710,12 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Time passes up to an event of this sort.
-    fn passes(&mut self, time: u64, what: u8) {
+    /// Time passes up to an event, of which writing down the one before took so long.
+    fn passes(&mut self, time: u64, takes: u64) {
         let Some(last) = self.last else { return };
         if self.doing != Doing::Works {
             return;
         }
-        let takes = match what {
-            recording::RELEASED => self.overhead.inside_ns,
-            _ => self.overhead.outside_ns,
-        };
         let gap = time.saturating_sub(last);
         self.assumed_ns += gap;
         self.worked_ns += gap;
@@ -1034,9 +1033,9 @@ mod tests {
             Step::Lock(0),
             work(US - 100),
             Step::Unlock(0),
-            work(7 * US - 200),
-            Step::Yield((8 * US - 200) * NANOSECOND),
-            work(US - 200),
+            work(7 * US - 100),
+            Step::Yield((8 * US - 100) * NANOSECOND),
+            work(US - 100),
             Step::Lock(0),
             work(US - 100),
             Step::Unlock(0),
