@@ -60,10 +60,10 @@ pub(crate) struct Args {
     /// What all that is left to chance is made from
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Instead: record programs, predict, and measure what comes out, on this machine: some ten minutes
+    /// Instead: record programs, predict, and measure what comes out, on this machine: three minutes a round
     #[arg(long, conflicts_with_all = ["recording", "what_if", "machine", "cpus", "threads", "lock", "html"])]
     validate: bool,
-    /// How often each program is measured for that
+    /// How often each program is recorded and measured for that; the medians count
     #[arg(long, value_name = "N", default_value_t = 3, requires = "validate", value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
     /// Write what comes out into this page of figures as well, in place of what it says of predictions
@@ -156,8 +156,13 @@ impl SelfTest {
     }
 
     fn is_useless(&self) -> bool {
-        self.off.is_nan() || self.off > USELESS
+        is_useless(self.off)
     }
+}
+
+/// Whether a replay that is off by so much says nothing.
+fn is_useless(off: f64) -> bool {
+    off.is_nan() || off > USELESS
 }
 
 /// Locks of one name. Seconds are those of all threads in a second.

@@ -104,6 +104,8 @@ fn c(directory: &Path, name: &str, source: &str, threads: usize, defined: &[&str
 pub struct Validated {
     /// Its name.
     pub name: &'static str,
+    /// How many threads it has.
+    pub threads: usize,
     work: Work,
     directory: tempfile::TempDir,
 }
@@ -136,7 +138,7 @@ impl Validated {
     fn new(threaded: &Threaded, threads: usize, defined: &[&str]) -> Result<Validated> {
         let directory = directory()?;
         let work = (threaded.prepare)(directory.path(), threads, defined)?;
-        Ok(Validated { name: threaded.name, work, directory })
+        Ok(Validated { name: threaded.name, threads, work, directory })
     }
 
     /// How long its work takes, in milliseconds: by its own clock, by its clients', or from its start to its

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::slice;
 
 use poundlock_bench::Context;
 use poundlock_bench::programs::{Validated, table, validated};
@@ -10,9 +11,9 @@ use poundlock_sim::Machine;
 use serde::Serialize;
 
 use super::what::{Change, World};
-use super::{Args, DOUBTFUL, On, Ready, rates, ready, test, why_useless};
+use super::{Args, DOUBTFUL, On, Ready, is_useless, rates, ready, test, why_useless};
 use crate::message::{Failure, say, status};
-use crate::output::print;
+use crate::output::{counted, print};
 use crate::record::recording::Recording;
 use crate::results::{Output, write_json};
 use crate::sim::sheet::Sheet;
@@ -26,63 +27,67 @@ const SIZES: [usize; 4] = [1, 2, 4, 16];
 /// Programs of which that, or what another CPU gives, is predicted.
 const SIZED: [&str; 4] = ["logtally", "table", "cache", "sysbench-threads"];
 
-/// A prediction, and what came out.
+/// What was found in all rounds: the median, and what the first round alone says.
+#[derive(Clone, Copy, Serialize)]
+struct Figure {
+    median: f64,
+    once: f64,
+}
+
+impl Figure {
+    fn of(values: Vec<f64>) -> Option<Figure> {
+        Some(Figure { once: *values.first()?, median: quantile(values, 0.5)? })
+    }
+}
+
+/// A prediction, and what came out: times the work in the same time.
 #[derive(Serialize)]
 struct Case {
     part: &'static str,
     program: &'static str,
     question: String,
-    /// Times the work in the same time.
-    predicted: f64,
-    measured: f64,
-    /// What the first round alone says of that.
-    measured_once: f64,
+    predicted: Figure,
+    measured: Figure,
     /// Whether the replay says of itself that it is to be taken with care.
     doubtful: bool,
 }
 
+/// By how much a figure is off, of this one.
+fn off(figure: f64, of: f64) -> f64 {
+    (figure / of - 1.0).abs()
+}
+
 impl Case {
-    /// What is predicted of a program, and how long it took before and after.
-    fn new(
-        (part, program): (&'static str, &Validated),
-        question: String,
-        predicted: f64,
-        (before, after): (Times, Times),
-        known: &Known,
-    ) -> Case {
-        Case {
-            part,
-            program: program.name,
-            question,
-            predicted,
-            measured: before.median / after.median,
-            measured_once: before.once / after.once,
-            doubtful: known.off > DOUBTFUL,
-        }
-    }
-
     fn error(&self) -> f64 {
-        (self.predicted / self.measured - 1.0).abs()
-    }
-
-    fn error_of_once(&self) -> f64 {
-        (self.measured_once / self.measured - 1.0).abs()
+        off(self.predicted.median, self.measured.median)
     }
 }
 
-/// How long a program took, in milliseconds: the median of all rounds, and the first.
-#[derive(Clone, Copy)]
-struct Times {
-    median: f64,
-    once: f64,
+/// A program that is recorded, each time with words before its command, and what is asked of the recording.
+struct Asked<'a> {
+    part: &'static str,
+    program: &'a Validated,
+    before: &'a [OsString],
+    answers: &'a dyn Fn(&Ready<'_>) -> Result<Vec<f64>, Failure>,
 }
 
-/// A recording replayed as it was.
+/// What all recordings of it say that were not refused.
+struct Said {
+    answers: Vec<Figure>,
+    doubtful: bool,
+}
+
+/// A program that is measured, with words before its command.
+type Run<'a> = (&'a Validated, Vec<OsString>);
+
+/// Recordings of a program, replayed as they were.
 #[derive(Serialize)]
 struct Test {
-    program: String,
-    off: f64,
-    rate: f64,
+    part: &'static str,
+    program: &'static str,
+    threads: usize,
+    rates: Vec<f64>,
+    off: Vec<f64>,
 }
 
 #[derive(Serialize)]
@@ -102,12 +107,6 @@ struct Bed<'a> {
     directory: tempfile::TempDir,
     /// Words before a command that keep it on one CPU.
     one_cpu: Vec<OsString>,
-}
-
-/// What a recording says.
-struct Known {
-    recording: Recording,
-    off: f64,
 }
 
 pub(super) fn validate(args: &Args) -> Result<(), Failure> {
@@ -182,84 +181,82 @@ fn section(validation: &Validation) -> String {
 }
 
 impl Bed<'_> {
-    fn ms(&self, program: &Validated, before: &[OsString]) -> Result<f64, Failure> {
+    fn ms(&self, (program, before): &Run<'_>) -> Result<f64, Failure> {
         program.ms(&self.context, before).map_err(bench::failure)
     }
 
-    /// Each of these commands before the program; the rounds go through all.
-    fn times(&self, runs: &[(&Validated, Vec<OsString>)]) -> Result<Vec<Times>, Failure> {
-        let mut times: Vec<Vec<f64>> = runs.iter().map(|_| Vec::new()).collect();
+    /// In each round, records what is asked about, and then measures all runs, so that a machine that changes
+    /// does so for both.
+    fn rounds(
+        &self,
+        asked: &[Asked<'_>],
+        runs: &[Run<'_>],
+        validation: &mut Validation,
+    ) -> Result<(Vec<Option<Said>>, Vec<Figure>), Failure> {
+        let mut tests: Vec<Test> = asked.iter().map(Test::new).collect();
+        let mut answers: Vec<Vec<Vec<f64>>> = vec![Vec::new(); asked.len()];
+        let mut times: Vec<Vec<f64>> = vec![Vec::new(); runs.len()];
         for _ in 0..self.args.rounds {
-            for ((program, before), times) in runs.iter().zip(&mut times) {
-                times.push(self.ms(program, before)?);
+            for (asked, (test, answers)) in asked.iter().zip(tests.iter_mut().zip(&mut answers)) {
+                match self.ask(asked, test) {
+                    Ok(answer) => answers.extend(answer),
+                    Err(failure) => say(format_args!("{}: {}", asked.program.name, failure.line)),
+                }
+            }
+            for (run, times) in runs.iter().zip(&mut times) {
+                times.push(self.ms(run)?);
             }
         }
-        let of = |times: Vec<f64>| Times { once: times[0], median: quantile(times, 0.5).unwrap_or(f64::NAN) };
-        Ok(times.into_iter().map(of).collect())
+        let said = answers.iter().zip(&tests).map(|(answers, test)| {
+            let first = answers.first()?;
+            let answer = |at| Figure::of(answers.iter().map(|answer| answer[at]).collect());
+            let doubtful = quantile(test.off.clone(), 0.5)? > DOUBTFUL;
+            Some(Said { answers: (0..first.len()).map(answer).collect::<Option<_>>()?, doubtful })
+        });
+        let said = said.collect();
+        validation.tests.extend(tests);
+        Ok((said, times.into_iter().filter_map(Figure::of).collect()))
     }
 
-    /// Records the program, and replays it as it was.
-    fn record(
-        &self,
-        program: &Validated,
-        before: &[OsString],
-        validation: &mut Validation,
-    ) -> Result<Option<Known>, Failure> {
+    /// Records the program, replays it as it was, and answers what is asked, unless that is off by too much.
+    fn ask(&self, asked: &Asked<'_>, tested: &mut Test) -> Result<Option<Vec<f64>>, Failure> {
         let file = self.directory.path().join("recording");
-        let mut words = before.to_vec();
+        let mut words = asked.before.to_vec();
         words.push(self.context.program.clone().into());
         words.extend(["record", "--output"].map(OsString::from));
         words.extend([file.clone().into(), "--".into()]);
-        self.ms(program, &words)?;
-        self.known(program, &file, validation).or_else(|failure| {
-            say(format_args!("{}: {}", program.name, failure.line));
-            Ok(None)
-        })
-    }
-
-    fn known(
-        &self,
-        program: &Validated,
-        file: &Path,
-        validation: &mut Validation,
-    ) -> Result<Option<Known>, Failure> {
-        let recording = Recording::open(file)?;
-        let ready = ready(self.args, file, &recording)?;
+        self.ms(&(asked.program, words))?;
+        let recording = Recording::open(&file)?;
+        let ready = ready(self.args, &file, &recording)?;
         let (report, _) = test(&recording, &ready)?;
-        validation.tests.push(Test {
-            program: program.name.to_owned(),
-            off: report.self_test.off,
-            rate: report.self_test.rate.all,
-        });
-        let off = report.self_test.off;
+        tested.rates.push(report.self_test.rate.all);
+        tested.off.push(report.self_test.off);
         if report.self_test.is_useless() {
-            say(format_args!("{}: {}", program.name, why_useless(&report)));
-            return Ok(None);
+            return Err(Failure::new(status::OURS, why_useless(&report)));
         }
-        Ok(Some(Known { recording, off }))
+        (asked.answers)(&ready).map(Some)
     }
 
     /// (a) The same program on other locks: all pairs.
     fn other_locks(&self, validation: &mut Validation) -> Result<(), Failure> {
         let (programs, absent) = validated(THREADS).map_err(bench::failure)?;
         validation.absent = absent.into_iter().map(|(name, why)| format!("{name}: {why}")).collect();
-        for program in &programs {
-            let Some(known) = self.record(program, &[], validation)? else { continue };
-            let ready = ready(self.args, self.args.recording.as_path(), &known.recording)?;
-            let rates = LOCKS.map(|lock| {
-                let on = On::of(lock, None)?;
-                ready.rate(on, &ready.machine, |_, _| {})
-            });
-            let runs: Vec<_> = LOCKS.iter().map(|lock| (program, self.run_on(lock))).collect();
-            let times = self.times(&runs)?;
+        let pairs =
+            (0..LOCKS.len()).flat_map(|first| (first + 1..LOCKS.len()).map(move |second| (first, second)));
+        let pairs: Vec<(usize, usize)> = pairs.collect();
+        let answers = |ready: &Ready<'_>| {
+            let rates = LOCKS.map(|lock| ready.rate(On::of(lock, None)?, &ready.machine, |_, _| {}));
             let rates = rates.into_iter().collect::<Result<Vec<f64>, Failure>>()?;
-            for first in 0..LOCKS.len() {
-                for second in first + 1..LOCKS.len() {
-                    let question = format!("{} for {}", LOCKS[second], LOCKS[first]);
-                    let (predicted, both) = (rates[second] / rates[first], (times[first], times[second]));
-                    validation.cases.push(Case::new(("locks", program), question, predicted, both, &known));
-                }
-            }
+            Ok(pairs.iter().map(|&(first, second)| rates[second] / rates[first]).collect())
+        };
+        for program in &programs {
+            let asked = Asked { part: "locks", program, before: &[], answers: &answers };
+            let runs = LOCKS.map(|lock| (program, self.run_on(lock)));
+            let (said, times) = self.rounds(slice::from_ref(&asked), &runs, validation)?;
+            let question =
+                |(first, second): (usize, usize)| format!("{} for {}", LOCKS[second], LOCKS[first]);
+            let questions = pairs.iter().map(|&pair| (question(pair), pair));
+            validation.compare(&asked, said[0].as_ref(), questions, &times);
         }
         Ok(())
     }
@@ -276,27 +273,34 @@ impl Bed<'_> {
         for size in SIZES {
             sets.push(validated(size).map_err(bench::failure)?.0);
         }
+        // The sizes that are predicted from one.
+        let others = |from: usize| (1..SIZES.len()).filter(move |to| *to != from);
+        let answers = [0, 1].map(|from| {
+            move |ready: &Ready<'_>| {
+                let base = ready.rate(ready.own, &ready.machine, |_, _| {})?;
+                let rate =
+                    |to: usize| ready.rate(ready.own, &ready.machine, |_, world| world.resize(SIZES[to]));
+                others(from).map(|to| Ok(rate(to)? / base)).collect()
+            }
+        });
         for name in SIZED {
             let programs: Vec<&Validated> =
                 sets.iter().flatten().filter(|program| program.name == name).collect();
             if programs.len() < SIZES.len() {
                 continue;
             }
-            let runs: Vec<_> = programs.iter().map(|program| (*program, Vec::new())).collect();
-            let times = self.times(&runs)?;
-            for from in 0..2 {
-                let Some(known) = self.record(programs[from], &[], validation)? else { continue };
-                let ready = ready(self.args, self.args.recording.as_path(), &known.recording)?;
-                let base = ready.rate(ready.own, &ready.machine, |_, _| {})?;
-                for to in 1..SIZES.len() {
-                    if to == from {
-                        continue;
-                    }
-                    let rate = ready.rate(ready.own, &ready.machine, |_, world| world.resize(SIZES[to]))?;
-                    let question = format!("{} threads for {}", SIZES[to], SIZES[from]);
-                    let (of, both) = (("threads", programs[from]), (times[from], times[to]));
-                    validation.cases.push(Case::new(of, question, rate / base, both, &known));
-                }
+            let runs: Vec<Run<'_>> = programs.iter().map(|program| (*program, Vec::new())).collect();
+            let asked = [0, 1].map(|from| Asked {
+                part: "threads",
+                program: programs[from],
+                before: &[],
+                answers: &answers[from],
+            });
+            let (said, times) = self.rounds(&asked, &runs, validation)?;
+            for (from, (asked, said)) in asked.iter().zip(&said).enumerate() {
+                let question = |to: usize| format!("{} threads for {}", SIZES[to], SIZES[from]);
+                let questions = others(from).map(|to| (question(to), (from, to)));
+                validation.compare(asked, said.as_ref(), questions, &times);
             }
         }
         Ok(())
@@ -310,17 +314,20 @@ impl Bed<'_> {
             return Ok(());
         }
         let machine = sim::machine("here")?;
+        let answers = |ready: &Ready<'_>| {
+            let [one, two] = [1, 2].map(|cpus| ready.rate(ready.own, &machine.flat(cpus), |_, _| {}));
+            Ok(vec![two? / one?])
+        };
+        let two_cpus: Vec<OsString> = vec!["taskset".into(), "-c".into(), first_two().into()];
         for program in &validated(THREADS).map_err(bench::failure)?.0 {
             if !SIZED.contains(&program.name) {
                 continue;
             }
-            let Some(known) = self.record(program, &self.one_cpu, validation)? else { continue };
-            let ready = ready(self.args, self.args.recording.as_path(), &known.recording)?;
-            let [one, two] = [1, 2].map(|cpus| ready.rate(ready.own, &machine.flat(cpus), |_, _| {}));
-            let two_cpus = vec!["taskset".into(), "-c".into(), first_two().into()];
-            let times = self.times(&[(program, self.one_cpu.clone()), (program, two_cpus)])?;
-            let (question, both) = ("2 CPUs for 1".to_owned(), (times[0], times[1]));
-            validation.cases.push(Case::new(("CPUs", program), question, two? / one?, both, &known));
+            let asked = Asked { part: "CPUs", program, before: &self.one_cpu, answers: &answers };
+            let runs = [(program, self.one_cpu.clone()), (program, two_cpus.clone())];
+            let (said, times) = self.rounds(slice::from_ref(&asked), &runs, validation)?;
+            let question = ("2 CPUs for 1".to_owned(), (0, 1));
+            validation.compare(&asked, said[0].as_ref(), [question].into_iter(), &times);
         }
         Ok(())
     }
@@ -334,27 +341,62 @@ impl Bed<'_> {
             (&["-DSPLIT=16"], Change::Split(16)),
             (&["-DRW"], Change::ReadersWriter(read)),
         ];
-        for threads in [2, THREADS] {
-            let as_it_is = table(threads, &[]).map_err(bench::failure)?;
-            let Some(known) = self.record(&as_it_is, &[], validation)? else { continue };
-            let ready = ready(self.args, self.args.recording.as_path(), &known.recording)?;
+        let answers = |ready: &Ready<'_>| {
             let base = ready.rate(ready.own, &ready.machine, |_, _| {})?;
-            let changed = changes.iter().map(|(defined, _)| table(threads, defined));
-            let changed = changed.collect::<Result<Vec<_>, _>>().map_err(bench::failure)?;
-            let mut runs = vec![(&as_it_is, Vec::new())];
-            runs.extend(changed.iter().map(|program| (program, Vec::new())));
-            let times = self.times(&runs)?;
-            for ((_, change), changed) in changes.iter().zip(&times[1..]) {
-                let rate = ready.rate(ready.own, &ready.machine, |stretch, world| {
+            let rate = |change: &Change| {
+                ready.rate(ready.own, &ready.machine, |stretch, world| {
                     for lock in ready.all_names(stretch) {
                         ready.apply(stretch, world, &lock, change);
                     }
-                })?;
-                let (of, question) = (("changes", &as_it_is), format!("{change}, {threads} threads"));
-                validation.cases.push(Case::new(of, question, rate / base, (times[0], *changed), &known));
-            }
+                })
+            };
+            changes.iter().map(|(_, change)| Ok(rate(change)? / base)).collect()
+        };
+        for threads in [2, THREADS] {
+            let as_it_is = table(threads, &[]).map_err(bench::failure)?;
+            let changed = changes.iter().map(|(defined, _)| table(threads, defined));
+            let changed = changed.collect::<Result<Vec<_>, _>>().map_err(bench::failure)?;
+            let programs = std::iter::once(&as_it_is).chain(&changed);
+            let runs: Vec<Run<'_>> = programs.map(|program| (program, Vec::new())).collect();
+            let asked = Asked { part: "changes", program: &as_it_is, before: &[], answers: &answers };
+            let (said, times) = self.rounds(slice::from_ref(&asked), &runs, validation)?;
+            let question = |change: &Change| format!("{change}, {threads} threads");
+            let questions =
+                changes.iter().enumerate().map(|(at, (_, change))| (question(change), (0, at + 1)));
+            validation.compare(&asked, said[0].as_ref(), questions, &times);
         }
         Ok(())
+    }
+}
+
+impl Test {
+    fn new(asked: &Asked<'_>) -> Test {
+        let &Asked { part, program, .. } = asked;
+        Test { part, program: program.name, threads: program.threads, rates: Vec::new(), off: Vec::new() }
+    }
+}
+
+impl Validation {
+    /// Each question, with the runs before and after the change that it asks about.
+    fn compare(
+        &mut self,
+        asked: &Asked<'_>,
+        said: Option<&Said>,
+        questions: impl Iterator<Item = (String, (usize, usize))>,
+        times: &[Figure],
+    ) {
+        let Some(said) = said else { return };
+        for ((question, (before, after)), &predicted) in questions.zip(&said.answers) {
+            let gain = |time: fn(&Figure) -> f64| time(&times[before]) / time(&times[after]);
+            self.cases.push(Case {
+                part: asked.part,
+                program: asked.program.name,
+                question,
+                predicted,
+                measured: Figure { median: gain(|time| time.median), once: gain(|time| time.once) },
+                doubtful: said.doubtful,
+            });
+        }
     }
 }
 
@@ -391,9 +433,11 @@ fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
 fn summary(validation: &Validation) -> Vec<String> {
     let percent =
         |value: Option<f64>| value.map_or("no figure".to_owned(), |value| format!("{:.0} %", value * 100.0));
-    let offs = || validation.tests.iter().map(|test| test.off).collect::<Vec<_>>();
+    let tests = &validation.tests;
+    let offs = || tests.iter().flat_map(|test| test.off.iter().copied()).collect::<Vec<_>>();
+    let refused = offs().into_iter().filter(|off| is_useless(*off)).count();
     let mut lines = vec![format!(
-        "self-test: off by {} in the median, {} at worst, of {} recordings",
+        "self-test: off by {} in the median, {} at worst, of {} recordings; {refused} were refused",
         percent(quantile(offs(), 0.5)),
         percent(quantile(offs(), 1.0)),
         offs().len()
@@ -405,8 +449,11 @@ fn summary(validation: &Validation) -> Vec<String> {
             continue;
         }
         let close = errors().iter().filter(|error| **error <= 0.25).count();
-        let differ: Vec<&Case> = cases().filter(|case| (case.measured - 1.0).abs() > 0.10).collect();
-        let right = differ.iter().filter(|case| (case.predicted > 1.0) == (case.measured > 1.0)).count();
+        let differ: Vec<&Case> = cases().filter(|case| off(case.measured.median, 1.0) > 0.10).collect();
+        let right = differ
+            .iter()
+            .filter(|case| (case.predicted.median > 1.0) == (case.measured.median > 1.0))
+            .count();
         lines.push(format!(
             "{}: off by {} in the median, {} of {} within 25 %; the better one is named in {right} of {} that differ \
              by more than 10 %",
@@ -417,14 +464,18 @@ fn summary(validation: &Validation) -> Vec<String> {
             differ.len()
         ));
     }
-    let once = || validation.cases.iter().map(Case::error_of_once).collect::<Vec<_>>();
-    if validation.rounds > 1 && !once().is_empty() {
+    let mut alone = |what: &str, figure: fn(&Case) -> f64| {
+        let errors = || validation.cases.iter().map(|case| off(figure(case), case.measured.median));
         lines.push(format!(
-            "measured once, in place of predicted: off by {} in the median, {} of {} within 25 %",
-            percent(quantile(once(), 0.5)),
-            once().iter().filter(|error| **error <= 0.25).count(),
-            once().len()
+            "{what}: off by {} in the median, {} of {} within 25 %",
+            percent(quantile(errors().collect(), 0.5)),
+            errors().filter(|error| *error <= 0.25).count(),
+            validation.cases.len()
         ));
+    };
+    if validation.rounds > 1 {
+        alone("predicted from the first recording alone", |case| case.predicted.once);
+        alone("measured once, in place of predicted", |case| case.measured.once);
     }
     lines
 }
@@ -441,15 +492,27 @@ fn text(validation: &Validation) -> String {
 
 fn tables(validation: &Validation) -> String {
     let tests = Sheet {
-        header: ["rate", "off", "program"].map(str::to_owned).to_vec(),
+        header: ["rate", "off", "at worst", "recorded"].map(str::to_owned).to_vec(),
         rows: validation
             .tests
             .iter()
             .map(|test| {
-                vec![format!("{:.2}", test.rate), format!("{:.0} %", test.off * 100.0), test.program.clone()]
+                let percent =
+                    |share| format!("{:.0} %", quantile(test.off.clone(), share).unwrap_or(f64::NAN) * 100.0);
+                vec![
+                    format!("{:.2}", quantile(test.rates.clone(), 0.5).unwrap_or(f64::NAN)),
+                    percent(0.5),
+                    percent(1.0),
+                    format!(
+                        "{}, {} (for {})",
+                        test.program,
+                        counted(test.threads as u64, "thread"),
+                        test.part
+                    ),
+                ]
             })
             .collect(),
-        words: &[2],
+        words: &[3],
     };
     let cases = Sheet {
         header: ["predicted", "measured", "off", "program", "question"].map(str::to_owned).to_vec(),
@@ -458,8 +521,8 @@ fn tables(validation: &Validation) -> String {
             .iter()
             .map(|case| {
                 vec![
-                    format!("{:.2}", case.predicted),
-                    format!("{:.2}", case.measured),
+                    format!("{:.2}", case.predicted.median),
+                    format!("{:.2}", case.measured.median),
                     format!("{:.0} %", case.error() * 100.0),
                     case.program.to_owned(),
                     format!("{}{}", case.question, if case.doubtful { " (doubtful)" } else { "" }),
