@@ -26,7 +26,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use poundlock_core::platform::Waited;
 use rustc_hash::FxHashMap;
 
-use crate::cache::{Access, LineId, Lines, Traffic};
+use crate::cache::{Access, LineId, Lines, Outcome, Traffic};
 pub use crate::check::Disturbance;
 use crate::check::{Adversary, Blow, How, Place, Since};
 use crate::hypervisor::Host;
@@ -90,6 +90,26 @@ pub(crate) enum State {
     Done,
 }
 
+/// What becomes of an access if the thread loses its CPU in the middle of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accessing {
+    /// There is none.
+    No,
+    /// The thread completes it first.
+    Completes,
+    /// It waits for its line and has not had its effect. As a CPU takes an interrupt, it is begun again.
+    Fetches,
+    /// It is to be begun again.
+    Anew,
+}
+
+impl Accessing {
+    /// Whether the thread keeps its CPU until it is done.
+    pub(crate) fn completes(self) -> bool {
+        self == Accessing::Completes
+    }
+}
+
 pub(crate) struct Thread {
     body: Option<Body>,
     within: *const Within,
@@ -100,8 +120,8 @@ pub(crate) struct Thread {
     pub(crate) done_at: Picoseconds,
     /// While it does not run: how much of that step is left.
     pub(crate) left: Picoseconds,
-    /// It is in the middle of an access, which is not interrupted.
-    pub(crate) accessing: bool,
+    /// The access that it is in the middle of.
+    pub(crate) accessing: Accessing,
     /// Its CPU was to be given away meanwhile.
     preempted: bool,
     /// The priority with which locks queue it; the scheduler ignores it.
@@ -130,6 +150,16 @@ pub(crate) struct Thread {
     leaves: bool,
     waited: Waited,
     used: Picoseconds,
+}
+
+impl Thread {
+    /// It loses its CPU: an access that has not had its effect is begun again.
+    pub(crate) fn is_interrupted(&mut self) {
+        if self.accessing != Accessing::No {
+            self.accessing = Accessing::Anew;
+            self.left = 0;
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -312,7 +342,7 @@ impl Engine {
             token: 0,
             done_at: 0,
             left: 0,
-            accessing: false,
+            accessing: Accessing::No,
             preempted: false,
             priority: 0,
             atomic: false,
@@ -434,26 +464,33 @@ impl Engine {
 
     /// An access to the word at this address; returns when it has its effect.
     pub(crate) fn access(&self, address: usize, access: Access, narrow: bool, step: Step) {
-        let mut inner = self.inner.borrow_mut();
-        if !inner.running {
-            // Before the threads are: no time passes.
-            return;
-        }
-        if inner.wants_attention() {
+        loop {
+            let mut inner = self.inner.borrow_mut();
+            if !inner.running {
+                // Before the threads are: no time passes.
+                return;
+            }
+            if inner.wants_attention() {
+                drop(inner);
+                self.attend();
+                inner = self.inner.borrow_mut();
+            }
+            let Outcome { done, hit } = inner.access(address, access, narrow, step);
+            if inner.comes_next(done) {
+                inner.now = done;
+                return;
+            }
+            let id = inner.current as usize;
+            // A store waits for its line in the store buffer, and is complete.
+            let waits = !hit && access != Access::Store;
+            inner.threads[id].accessing = if waits { Accessing::Fetches } else { Accessing::Completes };
             drop(inner);
-            self.attend();
-            inner = self.inner.borrow_mut();
+            self.until(done);
+            let accessing = &mut self.inner.borrow_mut().threads[id].accessing;
+            if core::mem::replace(accessing, Accessing::No) != Accessing::Anew {
+                return;
+            }
         }
-        let done = inner.access(address, access, narrow, step);
-        if inner.comes_next(done) {
-            inner.now = done;
-            return;
-        }
-        let id = inner.current as usize;
-        inner.threads[id].accessing = true;
-        drop(inner);
-        self.until(done);
-        self.inner.borrow_mut().threads[id].accessing = false;
     }
 
     /// What happens to a thread between two accesses.
@@ -981,7 +1018,7 @@ impl Inner {
                     return None;
                 }
                 let thread = &mut self.threads[id as usize];
-                if thread.accessing || thread.kept > 0 {
+                if thread.accessing.completes() || thread.kept > 0 {
                     thread.preempted = true;
                     if thread.watch.is_some() {
                         // It looks at that, too.
@@ -1012,7 +1049,7 @@ impl Inner {
         goes_on
     }
 
-    fn access(&mut self, address: usize, access: Access, narrow: bool, step: Step) -> Picoseconds {
+    fn access(&mut self, address: usize, access: Access, narrow: bool, step: Step) -> Outcome {
         let id = self.current;
         let core = self.core_of(id);
         // Not by a method: the lines change.
@@ -1039,7 +1076,7 @@ impl Inner {
         while let Some(other) = self.lines.awakened.pop() {
             self.notice(other, outcome.done);
         }
-        outcome.done
+        outcome
     }
 
     /// A line that a thread watches is written at this moment.
@@ -1132,6 +1169,7 @@ impl Inner {
         thread.state = State::Ready;
         // Not the rest of the switch to it, if that is still under way.
         thread.left = thread.done_at.saturating_sub(now.max(thread.begun));
+        thread.is_interrupted();
         thread.token += 1;
         thread.stopped = now;
         self.cpus.put_back(&self.machine, cpu, now);

@@ -8,7 +8,7 @@
 
 use serde::Deserialize;
 
-use crate::engine::{Inner, State, ThreadId, What};
+use crate::engine::{Accessing, Inner, State, ThreadId, What};
 use crate::machine::{self, Error, Machine, Picoseconds, Scheduler};
 use crate::scheduler::{Cpus, Placed};
 
@@ -285,7 +285,7 @@ impl Inner {
             let now = self.now;
             let thread = &mut self.threads[id as usize];
             // A virtual CPU in the middle of an access completes it first.
-            if thread.state == State::Running && !thread.halted && !thread.accessing {
+            if thread.state == State::Running && !thread.halted && thread.accessing == Accessing::No {
                 let done = thread.done_at.max(now) + stolen;
                 thread.stolen_until = now + stolen;
                 if thread.watch.is_some() {
@@ -319,7 +319,7 @@ impl Inner {
         }
         let Some(cpu) = host.cpus.current(real) else { return };
         let Some(id) = self.cpus.current(cpu) else { return };
-        if self.threads[id as usize].accessing {
+        if self.threads[id as usize].accessing.completes() {
             host.vcpus[cpu as usize].preempted = true;
             return;
         }
@@ -331,6 +331,7 @@ impl Inner {
         let now = self.now;
         let thread = &mut self.threads[id as usize];
         thread.left = thread.done_at.saturating_sub(now);
+        thread.is_interrupted();
         thread.token += 1;
         thread.stopped = now;
         let Some(host) = &mut self.host else { return };
