@@ -54,7 +54,7 @@ pub(crate) struct Args {
     /// How many stretches of the recording are replayed, at most
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     stretches: u32,
-    /// How often each is, each time with other chances [default: 16 replays in all, and each twice at least]
+    /// How often each is, each time with other chances [default: at least 16 replays in all, and two of each]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     times: Option<u32>,
     /// What all that is left to chance is made from
@@ -238,14 +238,15 @@ struct Ready<'a> {
     seed: u64,
 }
 
-/// A stretch is replayed for so many of its lengths,
-const LENGTHS: u64 = 3;
-/// after one that does not count, and not less than this: threads need a while to come into each other's way.
+/// A stretch is replayed for so long before anything is counted: threads need a while to come into each other's
+/// way. Then it is counted for so long. Where its own length is more, that holds for both. Threads fall into a
+/// convoy after a tenth of a second or two, and stay in it for as long: shorter replays would not see it.
 const WARM_UP: Picoseconds = 50_000 * MICROSECOND;
+const COUNTED: Picoseconds = 100_000 * MICROSECOND;
 
 /// What was measured in the replay of a stretch of this length, of each part of its time.
 fn in_a_second(amount: u64, length: Picoseconds) -> f64 {
-    amount as f64 / (LENGTHS * length) as f64
+    amount as f64 / length.max(COUNTED) as f64
 }
 
 /// What was counted in it.
@@ -288,7 +289,7 @@ impl Ready<'_> {
                 locks: &world.locks,
                 before: &before,
                 warm_up: length.max(WARM_UP),
-                time: LENGTHS * length,
+                time: length.max(COUNTED),
             };
             replay.run_in(Simulation::new(machine, SETTINGS, self.seed + at as u64))
         };

@@ -70,7 +70,7 @@ const ALL: &[Threaded] = &[
         package: "sysbench",
         prepare: |_, threads, _| {
             let threads = format!("--threads={threads}");
-            let options = ["mutex", &threads, "--time=0", "--mutex-num=8", "--mutex-locks=100000"];
+            let options = ["mutex", &threads, "--time=0", "--mutex-num=8", "--mutex-locks=1000000"];
             Ok(Work::Command(line("sysbench", &[&options[..], &["--mutex-loops=1000", "run"]].concat())))
         },
     },
