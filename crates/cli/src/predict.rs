@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use poundlock_core::qspin::Form;
 use poundlock_names::{Named, RwLocks};
 use poundlock_sim::workload::replay::{Kind, Replay, Replayed, Step};
-use poundlock_sim::{MICROSECOND, Machine, Picoseconds, Settings, Simulation, experiment};
+use poundlock_sim::{MICROSECOND, Machine, NANOSECOND, Picoseconds, Settings, Simulation, experiment};
 use poundlock_statfile::LockKind;
 use serde::Serialize;
 
@@ -401,7 +401,10 @@ fn ready<'a>(args: &Args, file: &Path, recording: &'a Recording) -> Result<Ready
     let recorded = described(&recording.machine)
         .map_err(|error| wrong(&format!("the machine that it was recorded on: {error}")))?;
     let own = On::of(&recording.lock, RwLocks::parse(&recording.rwlock)).unwrap_or(On::GLIBC);
-    let of = |stretch| Lives::of(process, stretch, &roles, &counted, recording.overhead);
+    let scheduler = recorded.scheduler();
+    let yield_ns = (scheduler.syscall + 2 * scheduler.switch) / NANOSECOND;
+    let costs = steps::Costs { overhead: recording.overhead, yield_ns };
+    let of = |stretch| Lives::of(process, stretch, &roles, &counted, costs);
     let mut lives: Vec<Lives> = process.stretches.iter().map(of).collect();
     lives.retain(|lives| !lives.threads.is_empty() && lives.rate() * lives.length as f64 / 1e12 >= FEWEST);
     if lives.is_empty() {

@@ -60,6 +60,15 @@ pub(super) struct Rates {
     pub(super) held: f64,
 }
 
+/// What is known of the machine that it was recorded on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Costs {
+    /// Of writing down.
+    pub(super) overhead: Overhead,
+    /// Of a call that gives the CPU to another thread, which gives it back at once.
+    pub(super) yield_ns: u64,
+}
+
 impl Lives {
     /// Acquisitions a second, of all locks.
     pub(super) fn rate(&self) -> f64 {
@@ -73,10 +82,10 @@ impl Lives {
         stretch: &Stretch,
         roles: &HashMap<u32, usize>,
         counted: &Counted,
-        overhead: Overhead,
+        costs: Costs,
     ) -> Lives {
         let (numbers, locks) = numbers(process);
-        let wakers = Wakers::of(process, stretch, counted, overhead);
+        let wakers = Wakers::of(process, stretch, counted, costs);
         let length = stretch.length_ns * NANOSECOND;
         let mut lives = Lives { locks, length, ..Lives::default() };
         lives.measured = vec![Rates::default(); lives.locks.len()];
@@ -87,7 +96,7 @@ impl Lives {
         // When each thread wanted what it acquired.
         let mut wanted = Vec::new();
         for (index, thread) in stretch.threads.iter().enumerate() {
-            let mut reading = Reading::new(process, &numbers, overhead, index, &wakers);
+            let mut reading = Reading::new(process, &numbers, costs.overhead, index, &wakers);
             for (at, event) in thread.events.iter().enumerate() {
                 reading.event(at, *event);
             }
@@ -334,7 +343,7 @@ struct Wait {
 }
 
 impl<'a> Wakers<'a> {
-    fn of(process: &Process, stretch: &Stretch, counted: &'a Counted, overhead: Overhead) -> Wakers<'a> {
+    fn of(process: &Process, stretch: &Stretch, counted: &'a Counted, costs: Costs) -> Wakers<'a> {
         let mut waits: HashMap<u32, Vec<Wait>> = HashMap::new();
         let mut signals: Vec<(u64, u32, bool, usize, usize)> = Vec::new();
         let mut yields: Vec<u64> = Vec::new();
@@ -368,8 +377,9 @@ impl<'a> Wakers<'a> {
             yields_ns: 0,
         };
         yields.sort_unstable();
-        wakers.yields_ns =
-            yields.get(yields.len() / 100).map_or(0, |ns| ns.saturating_sub(overhead.inside_ns));
+        let usual = yields.get(yields.len() / 4).map_or(0, |ns| ns.saturating_sub(costs.overhead.inside_ns));
+        // Where others were ready, that is their time: the replay has it. They were there and back at once.
+        wakers.yields_ns = usual.min(costs.yield_ns);
         for (&lock, waits) in &waits {
             let threads: HashSet<usize> = waits.iter().map(|wait| wait.thread).collect();
             if process.locks[lock as usize].of_kind() == LockKind::Barrier && threads.len() > 1 {
@@ -830,6 +840,7 @@ mod tests {
 
     const US: u64 = 1000;
     const OVERHEAD: Overhead = Overhead { inside_ns: 100, outside_ns: 200 };
+    const COSTS: Costs = Costs { overhead: OVERHEAD, yield_ns: 20 * US };
 
     type Events = Vec<(u64, u8, u32, u64)>;
 
@@ -861,7 +872,7 @@ mod tests {
     }
 
     fn lives(process: &Process) -> Lives {
-        Lives::of(process, &process.stretches[0], &roles(process), &Counted::of(process), OVERHEAD)
+        Lives::of(process, &process.stretches[0], &roles(process), &Counted::of(process), COSTS)
     }
 
     const fn work(ns: u64) -> Step {
@@ -936,7 +947,7 @@ mod tests {
         ));
         let roles = roles(&process);
         let counted = Counted::of(&process);
-        let of = |at: usize| Lives::of(&process, &process.stretches[at], &roles, &counted, OVERHEAD);
+        let of = |at: usize| Lives::of(&process, &process.stretches[at], &roles, &counted, COSTS);
         assert_eq!(of(0).threads.len(), 3);
         let second = of(1);
         assert_eq!(second.threads.len(), 2);
@@ -1041,6 +1052,18 @@ mod tests {
             Step::Unlock(0),
         ];
         assert_eq!(lives.threads[0], steps);
+    }
+
+    #[test]
+    fn what_others_did_meanwhile_is_no_part_of_a_yield() {
+        let lives = lives(&process(vec![vec![
+            (0, RELEASED, 1, 1),
+            (10 * US, recording::YIELDS, 0, 0),
+            (90 * US, UNBLOCKED, 0, 0),
+            (91 * US, ACQUIRED, 1, 1),
+            (92 * US, RELEASED, 1, 1),
+        ]]));
+        assert!(lives.threads[0].contains(&Step::Yield(COSTS.yield_ns * NANOSECOND)), "{:?}", lives.threads);
     }
 
     #[test]

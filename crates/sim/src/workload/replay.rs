@@ -509,22 +509,24 @@ impl Replay<'_> {
             (0..part.number.max(1)).map(|_| one()).collect()
         };
         let steps = || self.threads.iter().flatten();
-        let awaited = steps().filter_map(|step| match *step {
-            Step::Wake(what) | Step::Await { what: Some(what), .. } => Some(what + 1),
+        // They are numbered from 0.
+        let how_many = |number: fn(&Step) -> Option<u32>| {
+            steps().filter_map(number).max().map_or(0, |number| number + 1)
+        };
+        let awaited = how_many(|step| match *step {
+            Step::Wake(what) => Some(what),
+            Step::Await { what, .. } => what,
             _ => None,
         });
-        let awaited = awaited.max().unwrap_or(0);
-        let places =
-            steps().filter_map(|step| if let Step::Meet(place) = *step { Some(place + 1) } else { None });
-        let meetings = (0..places.max().unwrap_or(0)).map(|place| Meeting {
+        let places = how_many(|step| if let Step::Meet(place) = *step { Some(place) } else { None });
+        let works = how_many(|step| if let Step::Part(work) = *step { Some(work) } else { None });
+        let meetings = (0..places).map(|place| Meeting {
             round: Alone::default(),
             come: Cell::new(0),
             all: self.threads.iter().filter(|steps| steps.contains(&Step::Meet(place))).count() as u32,
         });
         let meetings = meetings.collect();
-        let works =
-            steps().filter_map(|step| if let Step::Part(work) = *step { Some(work + 1) } else { None });
-        let taken = (0..works.max().unwrap_or(0)).map(|_| Cell::new(0)).collect();
+        let taken = (0..works).map(|_| Cell::new(0)).collect();
         let locks: Vec<_> = self.locks.iter().map(make).collect();
         // The mutex under which each is awaited, if it always is the same.
         let mut mutex_of = vec![None; awaited as usize];
