@@ -377,6 +377,32 @@ fn threads_of_one_cpu_share_it() {
 }
 
 #[test]
+fn a_thread_that_loses_its_cpu_while_it_fetches_a_line_has_not_written_to_it() {
+    const SLICE: Picoseconds = 1_000 * MICROSECOND;
+    const END: Picoseconds = 200_000 * MICROSECOND;
+    let mut simulation = Simulation::new(&calm(), Settings::default(), 1);
+    let (word, lost) = (word(), Rc::new(RefCell::new((0, 0))));
+    // Two share a CPU, and a third one takes the line from them all the time.
+    for cpu in [0, 0, 1] {
+        let (word, lost) = (Rc::clone(&word), Rc::clone(&lost));
+        simulation.spawn(Some(cpu), move || {
+            while now() < END {
+                let begun = now();
+                modify(&word.0);
+                let written = now();
+                read(&word.0);
+                let (before, after) = &mut *lost.borrow_mut();
+                *before += u32::from(written - begun > SLICE);
+                *after += u32::from(now() - written > SLICE);
+            }
+        });
+    }
+    simulation.run(2 * END).expect("nobody sleeps");
+    let (before, after) = *lost.borrow();
+    assert!(before > 10 && after * 4 < before, "before it had written {before}, after that {after}");
+}
+
+#[test]
 fn threads_spread_over_idle_cpus() {
     let mut simulation = Simulation::new(&calm(), Settings::default(), 1);
     for _ in 0..4 {

@@ -329,7 +329,8 @@ struct Wakers<'a> {
     awaited: HashSet<(usize, usize)>,
     /// The number of each barrier at which a thread met another, by lock.
     meetings: HashMap<u32, u32>,
-    /// What it takes to yield where nobody else is ready: as long as one in a hundred.
+    /// What it takes to yield where nobody else is ready: as long as one in four, if that is no longer than a
+    /// switch there and back.
     yields_ns: u64,
 }
 
