@@ -156,13 +156,8 @@ impl SelfTest {
     }
 
     fn is_useless(&self) -> bool {
-        is_useless(self.off)
+        self.off.is_nan() || self.off > USELESS
     }
-}
-
-/// Whether a replay that is off by so much says nothing.
-fn is_useless(off: f64) -> bool {
-    off.is_nan() || off > USELESS
 }
 
 /// Locks of one name. Seconds are those of all threads in a second.
@@ -238,15 +233,21 @@ struct Ready<'a> {
     seed: u64,
 }
 
-/// A stretch is replayed for so long before anything is counted: threads need a while to come into each other's
-/// way. Then it is counted for so long. Where its own length is more, that holds for both. Threads fall into a
-/// convoy after a tenth of a second or two, and stay in it for as long: shorter replays would not see it.
+/// A stretch is replayed for so long before anything is counted, or for its own length if that is more:
+/// threads need a while to come into each other's way.
 const WARM_UP: Picoseconds = 50_000 * MICROSECOND;
+/// For so long it is counted. Threads fall into a convoy after a tenth of a second or two, and stay in it for
+/// as long: shorter replays would not see it.
 const COUNTED: Picoseconds = 100_000 * MICROSECOND;
+
+/// For how long a stretch of this length is counted.
+fn counted_for(length: Picoseconds) -> Picoseconds {
+    length.max(COUNTED)
+}
 
 /// What was measured in the replay of a stretch of this length, of each part of its time.
 fn in_a_second(amount: u64, length: Picoseconds) -> f64 {
-    amount as f64 / length.max(COUNTED) as f64
+    amount as f64 / counted_for(length) as f64
 }
 
 /// What was counted in it.
@@ -289,7 +290,7 @@ impl Ready<'_> {
                 locks: &world.locks,
                 before: &before,
                 warm_up: length.max(WARM_UP),
-                time: length.max(COUNTED),
+                time: counted_for(length),
             };
             replay.run_in(Simulation::new(machine, SETTINGS, self.seed + at as u64))
         };

@@ -153,12 +153,15 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// It loses its CPU: an access that has not had its effect is begun again.
-    pub(crate) fn is_interrupted(&mut self) {
+    /// It loses its CPU, with so much of its step left. An access that has not had its effect is begun again.
+    pub(crate) fn stops(&mut self, now: Picoseconds, left: Picoseconds) {
+        self.left = left;
         if self.accessing != Accessing::No {
             self.accessing = Accessing::Anew;
             self.left = 0;
         }
+        self.token += 1;
+        self.stopped = now;
     }
 }
 
@@ -1168,10 +1171,7 @@ impl Inner {
         let thread = &mut self.threads[id as usize];
         thread.state = State::Ready;
         // Not the rest of the switch to it, if that is still under way.
-        thread.left = thread.done_at.saturating_sub(now.max(thread.begun));
-        thread.is_interrupted();
-        thread.token += 1;
-        thread.stopped = now;
+        thread.stops(now, thread.done_at.saturating_sub(now.max(thread.begun)));
         self.cpus.put_back(&self.machine, cpu, now);
         self.dispatch(cpu, 0);
     }

@@ -330,10 +330,7 @@ impl Inner {
         self.charge_host(cpu);
         let now = self.now;
         let thread = &mut self.threads[id as usize];
-        thread.left = thread.done_at.saturating_sub(now);
-        thread.is_interrupted();
-        thread.token += 1;
-        thread.stopped = now;
+        thread.stops(now, thread.done_at.saturating_sub(now));
         let Some(host) = &mut self.host else { return };
         host.vcpus[cpu as usize].on = On::Queue;
         host.cpus.put_back(&host.machine, real, now);

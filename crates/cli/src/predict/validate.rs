@@ -2,7 +2,7 @@
 //! they do it, on this machine.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::slice;
 
 use poundlock_bench::Context;
@@ -11,7 +11,7 @@ use poundlock_sim::Machine;
 use serde::Serialize;
 
 use super::what::{Change, World};
-use super::{Args, DOUBTFUL, On, Ready, is_useless, rates, ready, test, why_useless};
+use super::{Args, DOUBTFUL, On, Ready, SelfTest, rates, ready, test, why_useless};
 use crate::message::{Failure, say, status};
 use crate::output::{counted, print};
 use crate::record::recording::Recording;
@@ -63,12 +63,15 @@ impl Case {
     }
 }
 
+/// What a recording says of changes, with the rate as it was.
+type Answers<'a> = dyn Fn(&Ready<'_>, f64) -> Result<Vec<f64>, Failure> + 'a;
+
 /// A program that is recorded, each time with words before its command, and what is asked of the recording.
 struct Asked<'a> {
     part: &'static str,
     program: &'a Validated,
     before: &'a [OsString],
-    answers: &'a dyn Fn(&Ready<'_>) -> Result<Vec<f64>, Failure>,
+    answers: &'a Answers<'a>,
 }
 
 /// What all recordings of it say that were not refused.
@@ -86,8 +89,7 @@ struct Test {
     part: &'static str,
     program: &'static str,
     threads: usize,
-    rates: Vec<f64>,
-    off: Vec<f64>,
+    replays: Vec<SelfTest>,
 }
 
 #[derive(Serialize)]
@@ -198,8 +200,9 @@ impl Bed<'_> {
         let mut times: Vec<Vec<f64>> = vec![Vec::new(); runs.len()];
         for _ in 0..self.args.rounds {
             for (asked, (test, answers)) in asked.iter().zip(tests.iter_mut().zip(&mut answers)) {
-                match self.ask(asked, test) {
-                    Ok(answer) => answers.extend(answer),
+                let file = self.record(asked)?;
+                match self.ask(asked, &file, test) {
+                    Ok(answer) => answers.push(answer),
                     Err(failure) => say(format_args!("{}: {}", asked.program.name, failure.line)),
                 }
             }
@@ -210,7 +213,7 @@ impl Bed<'_> {
         let said = answers.iter().zip(&tests).map(|(answers, test)| {
             let first = answers.first()?;
             let answer = |at| Figure::of(answers.iter().map(|answer| answer[at]).collect());
-            let doubtful = quantile(test.off.clone(), 0.5)? > DOUBTFUL;
+            let doubtful = quantile(test.offs(), 0.5)? > DOUBTFUL;
             Some(Said { answers: (0..first.len()).map(answer).collect::<Option<_>>()?, doubtful })
         });
         let said = said.collect();
@@ -218,23 +221,29 @@ impl Bed<'_> {
         Ok((said, times.into_iter().filter_map(Figure::of).collect()))
     }
 
-    /// Records the program, replays it as it was, and answers what is asked, unless that is off by too much.
-    fn ask(&self, asked: &Asked<'_>, tested: &mut Test) -> Result<Option<Vec<f64>>, Failure> {
+    /// Records the program. Returns the recording's file.
+    fn record(&self, asked: &Asked<'_>) -> Result<PathBuf, Failure> {
         let file = self.directory.path().join("recording");
         let mut words = asked.before.to_vec();
         words.push(self.context.program.clone().into());
         words.extend(["record", "--output"].map(OsString::from));
         words.extend([file.clone().into(), "--".into()]);
         self.ms(&(asked.program, words))?;
-        let recording = Recording::open(&file)?;
-        let ready = ready(self.args, &file, &recording)?;
-        let (report, _) = test(&recording, &ready)?;
-        tested.rates.push(report.self_test.rate.all);
-        tested.off.push(report.self_test.off);
-        if report.self_test.is_useless() {
-            return Err(Failure::new(status::OURS, why_useless(&report)));
-        }
-        (asked.answers)(&ready).map(Some)
+        Ok(file)
+    }
+
+    /// Replays the recording as it was, and answers what is asked, unless that is off by too much.
+    fn ask(&self, asked: &Asked<'_>, file: &Path, tested: &mut Test) -> Result<Vec<f64>, Failure> {
+        let recording = Recording::open(file)?;
+        let ready = ready(self.args, file, &recording)?;
+        let (report, as_it_was) = test(&recording, &ready)?;
+        let answers = if report.self_test.is_useless() {
+            Err(Failure::new(status::OURS, why_useless(&report)))
+        } else {
+            (asked.answers)(&ready, ready.together(&rates(&as_it_was)))
+        };
+        tested.replays.push(report.self_test);
+        answers
     }
 
     /// (a) The same program on other locks: all pairs.
@@ -244,7 +253,7 @@ impl Bed<'_> {
         let pairs =
             (0..LOCKS.len()).flat_map(|first| (first + 1..LOCKS.len()).map(move |second| (first, second)));
         let pairs: Vec<(usize, usize)> = pairs.collect();
-        let answers = |ready: &Ready<'_>| {
+        let answers = |ready: &Ready<'_>, _: f64| {
             let rates = LOCKS.map(|lock| ready.rate(On::of(lock, None)?, &ready.machine, |_, _| {}));
             let rates = rates.into_iter().collect::<Result<Vec<f64>, Failure>>()?;
             Ok(pairs.iter().map(|&(first, second)| rates[second] / rates[first]).collect())
@@ -276,8 +285,7 @@ impl Bed<'_> {
         // The sizes that are predicted from one.
         let others = |from: usize| (1..SIZES.len()).filter(move |to| *to != from);
         let answers = [0, 1].map(|from| {
-            move |ready: &Ready<'_>| {
-                let base = ready.rate(ready.own, &ready.machine, |_, _| {})?;
+            move |ready: &Ready<'_>, base: f64| {
                 let rate =
                     |to: usize| ready.rate(ready.own, &ready.machine, |_, world| world.resize(SIZES[to]));
                 others(from).map(|to| Ok(rate(to)? / base)).collect()
@@ -314,7 +322,7 @@ impl Bed<'_> {
             return Ok(());
         }
         let machine = sim::machine("here")?;
-        let answers = |ready: &Ready<'_>| {
+        let answers = |ready: &Ready<'_>, _: f64| {
             let [one, two] = [1, 2].map(|cpus| ready.rate(ready.own, &machine.flat(cpus), |_, _| {}));
             Ok(vec![two? / one?])
         };
@@ -341,8 +349,7 @@ impl Bed<'_> {
             (&["-DSPLIT=16"], Change::Split(16)),
             (&["-DRW"], Change::ReadersWriter(read)),
         ];
-        let answers = |ready: &Ready<'_>| {
-            let base = ready.rate(ready.own, &ready.machine, |_, _| {})?;
+        let answers = |ready: &Ready<'_>, base: f64| {
             let rate = |change: &Change| {
                 ready.rate(ready.own, &ready.machine, |stretch, world| {
                     for lock in ready.all_names(stretch) {
@@ -372,7 +379,11 @@ impl Bed<'_> {
 impl Test {
     fn new(asked: &Asked<'_>) -> Test {
         let &Asked { part, program, .. } = asked;
-        Test { part, program: program.name, threads: program.threads, rates: Vec::new(), off: Vec::new() }
+        Test { part, program: program.name, threads: program.threads, replays: Vec::new() }
+    }
+
+    fn offs(&self) -> Vec<f64> {
+        self.replays.iter().map(|replay| replay.off).collect()
     }
 }
 
@@ -430,50 +441,48 @@ fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
     Some(values[(last as f64 * share).round() as usize])
 }
 
+fn percent(value: Option<f64>) -> String {
+    value.map_or("no figure".to_owned(), |value| format!("{:.0} %", value * 100.0))
+}
+
+/// What errors are like: of figures that are `off` by so much.
+fn errors(off: Vec<f64>) -> String {
+    let (close, all) = (off.iter().filter(|off| **off <= 0.25).count(), off.len());
+    format!("off by {} in the median, {close} of {all} within 25 %", percent(quantile(off, 0.5)))
+}
+
 fn summary(validation: &Validation) -> Vec<String> {
-    let percent =
-        |value: Option<f64>| value.map_or("no figure".to_owned(), |value| format!("{:.0} %", value * 100.0));
-    let tests = &validation.tests;
-    let offs = || tests.iter().flat_map(|test| test.off.iter().copied()).collect::<Vec<_>>();
-    let refused = offs().into_iter().filter(|off| is_useless(*off)).count();
+    let replays = || validation.tests.iter().flat_map(|test| &test.replays);
+    let offs = || replays().map(|replay| replay.off).collect::<Vec<_>>();
     let mut lines = vec![format!(
-        "self-test: off by {} in the median, {} at worst, of {} recordings; {refused} were refused",
+        "self-test: off by {} in the median, {} at worst, of {} recordings; {} were refused",
         percent(quantile(offs(), 0.5)),
         percent(quantile(offs(), 1.0)),
-        offs().len()
+        offs().len(),
+        replays().filter(|replay| replay.is_useless()).count()
     )];
     for part in ["locks", "threads", "CPUs", "changes", ""] {
         let cases = || validation.cases.iter().filter(|case| part.is_empty() || case.part == part);
-        let errors = || cases().map(Case::error).collect::<Vec<_>>();
-        if errors().is_empty() {
+        if cases().next().is_none() {
             continue;
         }
-        let close = errors().iter().filter(|error| **error <= 0.25).count();
         let differ: Vec<&Case> = cases().filter(|case| off(case.measured.median, 1.0) > 0.10).collect();
         let right = differ
             .iter()
             .filter(|case| (case.predicted.median > 1.0) == (case.measured.median > 1.0))
             .count();
         lines.push(format!(
-            "{}: off by {} in the median, {} of {} within 25 %; the better one is named in {right} of {} that differ \
-             by more than 10 %",
+            "{}: {}; the better one is named in {right} of {} that differ by more than 10 %",
             if part.is_empty() { "all" } else { part },
-            percent(quantile(errors(), 0.5)),
-            close,
-            errors().len(),
+            errors(cases().map(Case::error).collect()),
             differ.len()
         ));
     }
     let mut alone = |what: &str, figure: fn(&Case) -> f64| {
-        let errors = || validation.cases.iter().map(|case| off(figure(case), case.measured.median));
-        lines.push(format!(
-            "{what}: off by {} in the median, {} of {} within 25 %",
-            percent(quantile(errors().collect(), 0.5)),
-            errors().filter(|error| *error <= 0.25).count(),
-            validation.cases.len()
-        ));
+        let off = validation.cases.iter().map(|case| off(figure(case), case.measured.median));
+        lines.push(format!("{what}: {}", errors(off.collect())));
     };
-    if validation.rounds > 1 {
+    if validation.rounds > 1 && !validation.cases.is_empty() {
         alone("predicted from the first recording alone", |case| case.predicted.once);
         alone("measured once, in place of predicted", |case| case.measured.once);
     }
@@ -497,12 +506,11 @@ fn tables(validation: &Validation) -> String {
             .tests
             .iter()
             .map(|test| {
-                let percent =
-                    |share| format!("{:.0} %", quantile(test.off.clone(), share).unwrap_or(f64::NAN) * 100.0);
+                let rates = test.replays.iter().map(|replay| replay.rate.all).collect();
                 vec![
-                    format!("{:.2}", quantile(test.rates.clone(), 0.5).unwrap_or(f64::NAN)),
-                    percent(0.5),
-                    percent(1.0),
+                    format!("{:.2}", quantile(rates, 0.5).unwrap_or(f64::NAN)),
+                    percent(quantile(test.offs(), 0.5)),
+                    percent(quantile(test.offs(), 1.0)),
                     format!(
                         "{}, {} (for {})",
                         test.program,
