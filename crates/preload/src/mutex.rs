@@ -445,6 +445,9 @@ extern "C" fn lock_whatever(object: &Mutex, address: usize, stack: usize) -> c_i
                 }
                 return 0;
             }
+            // To try once more would only take the lock's cache line from who holds it.
+            let acquire = |patience| glibc_lock(object, patience);
+            return stat::acquire_busy(counted, site, Manner::LOCK, Patience::Forever, acquire);
         }
     } else if object.is_native() && mode::counted_sort() == Some(Sort::Poundlock) {
         let own = registry::known_identity();

@@ -102,8 +102,8 @@
 //!   `next_event` are given out; a slot is given out again only once the command has `consumed` what it had.
 //!   Without a command that consumes, the log ends when it is full: what comes then is counted in `lost`.
 //! * TRACE. A recorded process writes down all that its threads do with locks, in stretches: `stretch` is the
-//!   last one's number, `stretch_until` when it ends. Whoever finds that it is over, and that the next one is
-//!   due, begins that. Each thread has a chunk of its own, of one stretch; the first `used` events of it are
+//!   last one's number, `stretch_until` when it ends. Whoever finds that it is over says so, and, if the next
+//!   one is due, begins that. Each thread has a chunk of its own, of one stretch; the first `used` events of it are
 //!   whole. Chunks stay as they are when their stretch is over, until `trace_chunks` are in use.
 
 use core::cell::UnsafeCell;
@@ -113,7 +113,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// The first eight bytes of a file.
 pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
 /// The version of this layout, at offset 8.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// Where the version is.
 pub const VERSION_OFFSET: u64 = 8;
 /// The unit of allocation in the file.
@@ -370,7 +370,7 @@ pub struct Header {
     pub stretches: AtomicU32,
     /// How many chunks may be in use at the end of this one.
     pub stretch_room: AtomicU32,
-    /// When this one ends, in ticks.
+    /// When this one ends, in ticks; 0 if somebody has seen that it has.
     pub stretch_until: AtomicU64,
     /// When the next one begins, if a thread looks.
     pub stretch_next: AtomicU64,
@@ -517,11 +517,11 @@ pub struct LockSlot {
     /// How many wait, and since when: see [`waited_so_far`]. Of a readers-writer lock, in the slot of its
     /// writers, for both.
     pub waiting: AtomicU64,
-    /// The part of [`waited_so_far`] that is settled: somebody has been charged with it. Of a condition
-    /// variable: the word of the mutex of its last wait.
-    pub charged: AtomicU64,
     /// When the first of those who wait began to, in ticks.
     pub first_wait: AtomicU64,
+    /// The part of [`waited_so_far`] that is settled: somebody has been charged with it. Of a condition
+    /// variable: the word of the mutex of its last wait. In a cache line that who waits does not write to.
+    pub charged: AtomicU64,
     /// How long, in [`WAITING_TICKS`], threads have waited while nobody had the lock that could be charged.
     pub handover: AtomicU64,
 }

@@ -214,15 +214,27 @@ pub(crate) fn acquire<Time>(
             RECORDER.refused(lock, site, None, true);
         }
     } else if result == EBUSY {
-        let timed = matches!(patience, Patience::Until(_));
-        let wait = RECORDER.wait_begin(lock, site, if timed { manner.timed() } else { manner });
-        result = acquire(patience);
-        match result {
-            0 | EOWNERDEAD => RECORDER.acquired_after_wait(lock, wait, site, manner),
-            ETIMEDOUT => RECORDER.abandoned_wait(lock, wait),
-            // Refused at once: no wait at all.
-            _ => drop(wait),
-        }
+        result = acquire_busy(lock, site, manner, patience, acquire);
+    }
+    result
+}
+
+/// As [`acquire`], of a lock that has just been found to be taken, by a caller that waits for it.
+pub(crate) fn acquire_busy<Time>(
+    lock: LockRef<'_>,
+    site: CallSite,
+    manner: Manner,
+    patience: Patience<Time>,
+    acquire: impl Fn(Patience<Time>) -> c_int,
+) -> c_int {
+    let timed = matches!(patience, Patience::Until(_));
+    let wait = RECORDER.wait_begin(lock, site, if timed { manner.timed() } else { manner });
+    let result = acquire(patience);
+    match result {
+        0 | EOWNERDEAD => RECORDER.acquired_after_wait(lock, wait, site, manner),
+        ETIMEDOUT => RECORDER.abandoned_wait(lock, wait),
+        // Refused at once: no wait at all.
+        _ => drop(wait),
     }
     result
 }

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::map::Map;
 use super::{CallSite, Host, LockRef, Recorder, add, clock, count_wait, find, locks, modules, stacks};
-use super::{find_unmarked, tag_of, threads, trace};
+use super::{tag_of, threads, trace};
 use crate::layout::{self, CHUNK_ENTRIES, Cell, Entry, INDEX_MASK, MARK, Record};
 
 /// How a wait ended.
@@ -71,12 +71,8 @@ impl<H: Host> Recorder<H> {
     /// A call that would have waited for this has not had to.
     #[inline]
     pub fn passed(&'static self, lock: LockRef<'_>) {
-        if self.checks() {
-            return;
-        }
-        match find_unmarked::<H>(lock) {
-            Some((_, entry)) => add(&entry.acquisitions, 1),
-            None => self.with_entry(lock, |_, entry| add(&entry.acquisitions, 1)),
+        if !self.checks() {
+            self.with_entry(lock, |_, entry| add(&entry.acquisitions, 1));
         }
     }
 
@@ -152,7 +148,8 @@ impl<H: Host> Recorder<H> {
             let map = unsafe { Map::from_base(visit_record.base.load(Relaxed) as *mut u8) };
             let word = condition.word.load(Relaxed);
             let all = u32::from(whom == Wake::All) << 8;
-            traced = trace::note(map, visit_record, layout::TRACE_WAKES | all, word, site.pc as u64);
+            traced =
+                trace::note_in_stretch(map, visit_record, layout::TRACE_WAKES | all, word, site.pc as u64);
             // Its figures are not those of a lock: never to be summed with others'.
             locks::waited(map, word);
             let slot = map.lock(word & INDEX_MASK);
@@ -166,8 +163,11 @@ impl<H: Host> Recorder<H> {
         traced
     }
 
+    #[inline]
     fn with_entry(&'static self, lock: LockRef<'_>, act: impl FnOnce(&'static Record, &'static Entry)) {
-        if let Some(visit) = self.enter() {
+        if let Some((record, entry)) = find::<H>(lock) {
+            act(record, entry);
+        } else if let Some(visit) = self.enter() {
             let (entry, shared) = self.entry(&visit, lock);
             if shared {
                 self.lost();

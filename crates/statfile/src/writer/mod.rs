@@ -659,7 +659,7 @@ impl<H: Host> Recorder<H> {
                 entry.site.store(pc as u64, Relaxed);
                 wait_ended(map, record, &wait, now, false);
                 hold_begins_after_wait(record, entry, now);
-                note_acquired(record, layout::TRACE_ACQUIRED_AFTER, lock, pc);
+                note_acquired(record, entry, layout::TRACE_ACQUIRED_AFTER, lock, pc);
             }
             _ => self.count_acquired(lock, Some(wait), layout::TRACE_ACQUIRED_AFTER, pc),
         }
@@ -846,7 +846,7 @@ impl<H: Host> Recorder<H> {
             Some((record, entry)) => {
                 entry.site.store(pc as u64, Relaxed);
                 waits::hold_begins(record, entry, lock);
-                note_acquired(record, acquired_by(how), lock, pc);
+                note_acquired(record, entry, acquired_by(how), lock, pc);
             }
             None => self.count_acquired(lock, None, acquired_by(how), pc),
         }
@@ -873,7 +873,7 @@ impl<H: Host> Recorder<H> {
         let traces = found.is_some_and(|(record, _)| {
             // SAFETY: the record's own mapping.
             let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
-            trace::note(map, record, layout::TRACE_RELEASED, lock.word.load(Relaxed), pc as u64)
+            trace::note_in_stretch(map, record, layout::TRACE_RELEASED, lock.word.load(Relaxed), pc as u64)
         });
         match found {
             Some((record, entry)) if !waits::is_marked(lock) => hold_ended(record, entry),
@@ -940,7 +940,7 @@ impl<H: Host> Recorder<H> {
                 if shared {
                     entry.tag.store(lock.address as u64, Relaxed);
                 }
-                note_acquired(record, what, lock, pc);
+                note_acquired(record, entry, what, lock, pc);
             }
             clock::calibrate_sometimes(visit.map, now);
             modules::scan_sometimes(visit.map, now);
@@ -1209,12 +1209,14 @@ fn acquired_by(how: u32) -> u32 {
     layout::TRACE_ACQUIRED | u32::from(Manner::unpacked(how).tries) << 8
 }
 
-/// Writes down an acquisition, where that is wanted.
+/// Writes down an acquisition, where that is wanted. Of those that are not picked the clock need not be
+/// looked at for that.
 #[inline(always)]
-fn note_acquired(record: &Record, what: u32, lock: LockRef<'_>, pc: usize) {
+fn note_acquired(record: &Record, entry: &Entry, what: u32, lock: LockRef<'_>, pc: usize) {
     // SAFETY: the record's own mapping.
     let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
-    trace::note_acquired(map, record, what, lock.word.load(Relaxed), pc);
+    let picked = entry.hold_start.load(Relaxed) & NOT_PICKED == 0;
+    trace::note_acquired(map, record, what, lock.word.load(Relaxed), pc, picked);
 }
 
 fn hold_begins(record: &Record, entry: &Entry) {

@@ -34,6 +34,17 @@ pub(super) fn note(map: Map, record: &Record, what: u32, word: u32, more: u64) -
     traces
 }
 
+/// As [`note`], of what happens too often, and with a lock held, for a look at the clock each time: stretches
+/// begin with other events.
+#[inline(always)]
+pub(super) fn note_in_stretch(map: Map, record: &Record, what: u32, word: u32, more: u64) -> bool {
+    let wanted = is_in_stretch(map);
+    if wanted {
+        note_it(map, record, what, word, more);
+    }
+    wanted
+}
+
 /// What the thread's last event was about is over. If it took long, it was a call to the kernel.
 pub(super) fn ended(map: Map, record: &Record) {
     let page = record.tracer.load(Relaxed);
@@ -63,13 +74,21 @@ pub(super) fn ended(map: Map, record: &Record) {
     tracer.busy.store(0, Relaxed);
 }
 
-/// As [`note`]; and the next acquisition of the thread is to be noted, too, if there is a stretch or it comes
-/// late.
+/// As [`note`] if it `begins` stretches, else as [`note_in_stretch`]; and the next acquisition of the thread
+/// begins some, too, if there is one or it comes late.
 #[inline(always)]
-pub(super) fn note_acquired(map: Map, record: &Record, what: u32, word: u32, pc: usize) {
-    if map.header().trace_room.load(Relaxed) != 0 && note_it(map, record, what, word, pc as u64) {
+pub(super) fn note_acquired(map: Map, record: &Record, what: u32, word: u32, pc: usize, begins: bool) {
+    let header = map.header();
+    let wanted = if begins { header.trace_room.load(Relaxed) != 0 } else { is_in_stretch(map) };
+    if wanted && note_it(map, record, what, word, pc as u64) {
         record.until_sample.store(0, Relaxed);
     }
+}
+
+/// Whether there is a stretch, or has been one, and nobody has looked at the clock since.
+#[inline(always)]
+fn is_in_stretch(map: Map) -> bool {
+    map.header().stretch_until.load(Relaxed) != 0
 }
 
 /// The record has a new thread.
@@ -128,8 +147,13 @@ fn tracer(map: Map, record: &Record) -> Option<&'static Tracer> {
 fn stretch(map: Map, now: u64) -> u32 {
     let header = map.header();
     // Acquire: its number is there.
-    if now < header.stretch_until.load(Acquire) {
+    let until = header.stretch_until.load(Acquire);
+    if now < until {
         return header.stretch.load(Relaxed);
+    }
+    if until != 0 {
+        // Unless the next one has begun meanwhile.
+        _ = header.stretch_until.compare_exchange(until, 0, Relaxed, Relaxed);
     }
     if now < header.stretch_next.load(Relaxed) || header.stretch_busy.swap(1, Acquire) != 0 {
         return 0;

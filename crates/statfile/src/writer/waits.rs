@@ -20,6 +20,8 @@ use crate::layout::{
 pub(super) struct Account<'a> {
     word: &'a AtomicU32,
     slot: &'static LockSlot,
+    /// Whether one thread at a time has it: then nobody else settles.
+    alone: bool,
 }
 
 impl<'a> Account<'a> {
@@ -28,7 +30,8 @@ impl<'a> Account<'a> {
         let group = lock.group();
         let slot = map.lock(group.word.load(Relaxed) & INDEX_MASK)?;
         // The word of the writers has not been looked at by these readers before: it may be anything.
-        (slot.address.load(Relaxed) == group.address as u64).then_some(Account { word: group.word, slot })
+        let account = Account { word: group.word, slot, alone: lock.writers.is_none() };
+        (slot.address.load(Relaxed) == group.address as u64).then_some(account)
     }
 
     /// Where it is written, without the lock.
@@ -51,9 +54,16 @@ impl<'a> Account<'a> {
     pub(super) fn settle(&self, now: u64) -> u64 {
         let waiting = self.slot.waiting.load(Acquire);
         let all = waited_so_far(waiting, now);
-        // Several readers may be at it: one of them has it all.
         let passed = |before| (waited_since(before, all) > 0).then_some(all);
-        let settled = self.slot.charged.fetch_update(Relaxed, Relaxed, passed);
+        let charged = &self.slot.charged;
+        let settled = if self.alone {
+            // The lock orders what its holders store.
+            let before = charged.load(Relaxed);
+            passed(before).inspect(|all| charged.store(*all, Relaxed)).map(|_| before)
+        } else {
+            // Several readers may be at it: one of them has it all.
+            charged.fetch_update(Relaxed, Relaxed, passed).ok()
+        };
         if waiting_count(waiting) == 0 && self.word.load(Relaxed) & MARK != 0 {
             self.word.fetch_and(!MARK, SeqCst);
             if waiting_count(self.slot.waiting.load(SeqCst)) != 0 {
@@ -71,8 +81,12 @@ impl<'a> Account<'a> {
 
     /// This was waited while nobody had it that could be charged.
     pub(super) fn nobodys(&self, amount: u64) {
-        if amount != 0 {
-            self.slot.handover.fetch_add(amount, Relaxed);
+        let handover = &self.slot.handover;
+        if amount == 0 {
+        } else if self.alone {
+            super::add(handover, amount);
+        } else {
+            handover.fetch_add(amount, Relaxed);
         }
     }
 }
