@@ -35,7 +35,5 @@ extern "C" fn before_post(semaphore: usize, _: usize, _: usize, _: usize, pc: us
 }
 
 extern "C" fn after_post(_: c_int) {
-    if stat::RECORDER.is_traced() {
-        stat::RECORDER.call_ended();
-    }
+    stat::RECORDER.call_ended();
 }

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::map::Map;
 use super::{CallSite, Host, LockRef, Recorder, add, clock, count_wait, find, locks, modules, stacks};
-use super::{tag_of, threads, trace};
+use super::{Visit, tag_of, threads, trace};
 use crate::layout::{self, CHUNK_ENTRIES, Cell, Entry, INDEX_MASK, MARK, Record};
 
 /// How a wait ended.
@@ -85,28 +85,34 @@ impl<H: Host> Recorder<H> {
     /// [`Recorder::yielded`].
     #[cold]
     pub fn yields(&'static self) {
-        if let Some(visit) = self.enter() {
-            trace::note(visit.map, visit.record, layout::TRACE_YIELDS, 0, 0);
+        if let Some(visit) = self.enter_in_stretch() {
+            trace::note_in_stretch(visit.map, visit.record, layout::TRACE_YIELDS, 0, 0);
         }
     }
 
     /// It goes on.
     #[cold]
     pub fn yielded(&'static self) {
-        if let Some(visit) = self.enter() {
-            trace::note(visit.map, visit.record, layout::TRACE_UNBLOCKED, 0, 0);
+        if let Some(visit) = self.enter_in_stretch() {
+            trace::note_in_stretch(visit.map, visit.record, layout::TRACE_UNBLOCKED, 0, 0);
         }
+    }
+
+    /// As [`Recorder::enter`], for what is only written down, which is most often not wanted.
+    #[inline]
+    pub(super) fn enter_in_stretch(&'static self) -> Option<Visit<H>> {
+        self.map().is_some_and(trace::is_in_stretch).then(|| self.enter()).flatten()
     }
 
     /// The calling thread wakes one that waits for the semaphore, by a call from `site`, if that is written
     /// down.
     #[cold]
     pub fn posts(&'static self, semaphore: LockRef<'_>, site: CallSite) {
-        if let Some(visit) = self.enter() {
+        if let Some(visit) = self.enter_in_stretch() {
             // SAFETY: set once, before ON.
             let options = unsafe { &(*self.setup.get()).options };
             let word = locks::word(visit.map, semaphore, options);
-            trace::note(visit.map, visit.record, layout::TRACE_WAKES, word, site.pc as u64);
+            trace::note_in_stretch(visit.map, visit.record, layout::TRACE_WAKES, word, site.pc as u64);
         }
     }
 

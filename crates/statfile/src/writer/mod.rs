@@ -566,7 +566,7 @@ impl<H: Host> Recorder<H> {
     /// The release, the signal or the post that the calling thread was about to do is done.
     #[cold]
     pub fn call_ended(&'static self) {
-        if let Some(visit) = self.enter() {
+        if let Some(visit) = self.enter_in_stretch() {
             trace::ended(visit.map, visit.record);
         }
     }

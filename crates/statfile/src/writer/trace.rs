@@ -61,9 +61,10 @@ pub(super) fn ended(map: Map, record: &Record) {
     tracer.busy.store(1, Relaxed);
     tracer.last.store(now, Relaxed);
     let stretch = stretch(map, now);
-    if stretch != 0
-        && let Some((chunk, _)) = chunk(map, record, tracer, stretch, now)
-    {
+    let page = tracer.chunk.load(Relaxed);
+    // It may have begun before the stretch. SAFETY: a chunk's page.
+    let is_in_it = stretch != 0 && page != 0 && unsafe { map.chunk(page) }.stretch.load(Relaxed) == stretch;
+    if is_in_it && let Some((chunk, _)) = chunk(map, record, tracer, stretch, now) {
         append(chunk, now, layout::TRACE_ENDED, 0, 0);
         if took >= LONG_NS {
             // It may have been without a CPU meanwhile.
@@ -87,7 +88,7 @@ pub(super) fn note_acquired(map: Map, record: &Record, what: u32, word: u32, pc:
 
 /// Whether there is a stretch, or has been one, and nobody has looked at the clock since.
 #[inline(always)]
-fn is_in_stretch(map: Map) -> bool {
+pub(super) fn is_in_stretch(map: Map) -> bool {
     map.header().stretch_until.load(Relaxed) != 0
 }
 

@@ -7,3 +7,4 @@ mod counting;
 mod damage;
 mod holders;
 mod processes;
+mod traced;

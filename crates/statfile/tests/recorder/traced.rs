@@ -1,0 +1,37 @@
+//! What threads do with locks, written down in stretches.
+
+use crate::common::{Lock, NOWHERE, SMALL, host, now, only_file, recording, start};
+use poundlock_statfile::writer::{Manner, Options};
+use poundlock_statfile::{What, read_stretches};
+
+#[test]
+fn releases_are_looked_at_in_stretches_only() {
+    // One chunk is the room for all: there will be one stretch.
+    recording!(Stretches: directory, recorder, Options { trace: 1, ..SMALL });
+    let lock = Lock::default();
+    let pair = || {
+        recorder.acquired(lock.seen(), NOWHERE, Manner::LOCK);
+        let looked = recorder.released(lock.seen(), NOWHERE);
+        if looked {
+            recorder.call_ended();
+        }
+        looked
+    };
+    let stretch = || {
+        let found = read_stretches(&only_file(directory.path())).expect("a good file").stretches;
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.into_iter().next().expect("one")
+    };
+    assert!(pair(), "the first acquisition begins a stretch");
+    while now() <= stretch().until_ns {
+        pair();
+    }
+    pair();
+    assert_eq!((0..10_000).filter(|_| pair()).count(), 0, "it is over");
+
+    let events = &stretch().threads[0].events;
+    let of = |what: fn(&What) -> bool| events.iter().filter(|event| what(&event.what)).count();
+    let acquired = of(|what| matches!(what, What::Acquired { .. }));
+    let released = of(|what| *what == What::Released);
+    assert!(released > 0 && acquired.abs_diff(released) <= 1, "{acquired} and {released}");
+}
