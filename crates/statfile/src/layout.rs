@@ -103,8 +103,8 @@
 //!   Without a command that consumes, the log ends when it is full: what comes then is counted in `lost`.
 //! * TRACE. A recorded process writes down all that its threads do with locks, in stretches: `stretch` is the
 //!   last one's number, `stretch_until` when it ends. Whoever finds that it is over says so, and, if the next
-//!   one is due, begins that. Each thread has a chunk of its own, of one stretch; the first `used` events of it are
-//!   whole. Chunks stay as they are when their stretch is over, until `trace_chunks` are in use.
+//!   one is due, begins that. Each thread has a chunk of its own, of one stretch; the first `used` events of
+//!   it are whole. Chunks stay as they are when their stretch is over, until `trace_chunks` are in use.
 
 use core::cell::UnsafeCell;
 use core::mem::{offset_of, size_of};

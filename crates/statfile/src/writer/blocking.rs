@@ -86,7 +86,7 @@ impl<H: Host> Recorder<H> {
     #[cold]
     pub fn yields(&'static self) {
         if let Some(visit) = self.enter_in_stretch() {
-            trace::note_in_stretch(visit.map, visit.record, layout::TRACE_YIELDS, 0, 0);
+            trace::note(visit.map, visit.record, layout::TRACE_YIELDS, 0, 0);
         }
     }
 
@@ -94,7 +94,7 @@ impl<H: Host> Recorder<H> {
     #[cold]
     pub fn yielded(&'static self) {
         if let Some(visit) = self.enter_in_stretch() {
-            trace::note_in_stretch(visit.map, visit.record, layout::TRACE_UNBLOCKED, 0, 0);
+            trace::note(visit.map, visit.record, layout::TRACE_UNBLOCKED, 0, 0);
         }
     }
 
@@ -112,7 +112,7 @@ impl<H: Host> Recorder<H> {
             // SAFETY: set once, before ON.
             let options = unsafe { &(*self.setup.get()).options };
             let word = locks::word(visit.map, semaphore, options);
-            trace::note_in_stretch(visit.map, visit.record, layout::TRACE_WAKES, word, site.pc as u64);
+            trace::note(visit.map, visit.record, layout::TRACE_WAKES, word, site.pc as u64);
         }
     }
 

@@ -1195,6 +1195,11 @@ fn tag_of(word: u32, lock: LockRef<'_>) -> u64 {
 /// (SAMPLED).
 const NOT_PICKED: u64 = 1;
 
+/// Whether a hold that began so is one of those that were picked.
+fn is_of_picked(start: u64) -> bool {
+    start > layout::HELD_UNTIMED && start & NOT_PICKED == 0
+}
+
 /// Counts an acquisition; whether its hold is to be timed as one of those from which all are estimated.
 fn is_picked(record: &Record, entry: &Entry) -> bool {
     let count = entry.acquisitions.load(Relaxed);
@@ -1215,7 +1220,7 @@ fn acquired_by(how: u32) -> u32 {
 fn note_acquired(record: &Record, entry: &Entry, what: u32, lock: LockRef<'_>, pc: usize) {
     // SAFETY: the record's own mapping.
     let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
-    let picked = entry.hold_start.load(Relaxed) & NOT_PICKED == 0;
+    let picked = is_of_picked(entry.hold_start.load(Relaxed));
     trace::note_acquired(map, record, what, lock.word.load(Relaxed), pc, picked);
 }
 
@@ -1254,7 +1259,7 @@ fn draw(record: &Record) {
 fn hold_ended(record: &Record, entry: &Entry) {
     let start = entry.hold_start.load(Relaxed);
     entry.hold_start.store(0, Relaxed);
-    if start > layout::HELD_UNTIMED && start & NOT_PICKED == 0 {
+    if is_of_picked(start) {
         end_picked(record, entry, start);
     }
 }

@@ -23,19 +23,16 @@ const LONG_NS: u64 = 20_000;
 /// A release or a signal that takes longer called the kernel.
 const CALL_NS: u64 = 150;
 
-/// Something that the calling thread, which has this record, did with the lock of this word. Whether such
-/// things are written down.
+/// Something that the calling thread, which has this record, did with the lock of this word.
 #[inline(always)]
-pub(super) fn note(map: Map, record: &Record, what: u32, word: u32, more: u64) -> bool {
-    let traces = map.header().trace_room.load(Relaxed) != 0;
-    if traces {
+pub(super) fn note(map: Map, record: &Record, what: u32, word: u32, more: u64) {
+    if map.header().trace_room.load(Relaxed) != 0 {
         note_it(map, record, what, word, more);
     }
-    traces
 }
 
 /// As [`note`], of what happens too often, and with a lock held, for a look at the clock each time: stretches
-/// begin with other events.
+/// begin with other events. Whether its end may be one, too.
 #[inline(always)]
 pub(super) fn note_in_stretch(map: Map, record: &Record, what: u32, word: u32, more: u64) -> bool {
     let wanted = is_in_stretch(map);
@@ -61,10 +58,11 @@ pub(super) fn ended(map: Map, record: &Record) {
     tracer.busy.store(1, Relaxed);
     tracer.last.store(now, Relaxed);
     let stretch = stretch(map, now);
-    let page = tracer.chunk.load(Relaxed);
-    // It may have begun before the stretch. SAFETY: a chunk's page.
-    let is_in_it = stretch != 0 && page != 0 && unsafe { map.chunk(page) }.stretch.load(Relaxed) == stretch;
-    if is_in_it && let Some((chunk, _)) = chunk(map, record, tracer, stretch, now) {
+    // It may have begun before the stretch.
+    if stretch != 0
+        && last_chunk(map, tracer, stretch).is_some()
+        && let Some((chunk, _)) = chunk(map, record, tracer, stretch, now)
+    {
         append(chunk, now, layout::TRACE_ENDED, 0, 0);
         if took >= LONG_NS {
             // It may have been without a CPU meanwhile.
@@ -190,6 +188,14 @@ fn begin(map: Map, now: u64) -> Option<u32> {
     Some(number)
 }
 
+/// What the thread writes into, if that is of this stretch.
+fn last_chunk(map: Map, tracer: &Tracer, stretch: u32) -> Option<&'static Chunk> {
+    let page = tracer.chunk.load(Relaxed);
+    // SAFETY: a chunk's page.
+    let chunk = (page != 0).then(|| unsafe { map.chunk(page) });
+    chunk.filter(|chunk| chunk.stretch.load(Relaxed) == stretch)
+}
+
 /// The thread's chunk in this stretch, with room for three events, and whether it is new. Without room the
 /// stretch is over.
 fn chunk(
@@ -199,13 +205,8 @@ fn chunk(
     stretch: u32,
     now: u64,
 ) -> Option<(&'static Chunk, bool)> {
-    let page = tracer.chunk.load(Relaxed);
-    // SAFETY: a chunk's page.
-    let old = (page != 0).then(|| unsafe { map.chunk(page) });
-    let fits = |chunk: &&Chunk| {
-        chunk.stretch.load(Relaxed) == stretch && chunk.used.load(Relaxed) as usize + 3 <= TRACED
-    };
-    if let Some(chunk) = old.filter(fits) {
+    let fits = |chunk: &&Chunk| chunk.used.load(Relaxed) as usize + 3 <= TRACED;
+    if let Some(chunk) = last_chunk(map, tracer, stretch).filter(fits) {
         return Some((chunk, false));
     }
     let header = map.header();

@@ -54,15 +54,19 @@ impl<'a> Account<'a> {
     pub(super) fn settle(&self, now: u64) -> u64 {
         let waiting = self.slot.waiting.load(Acquire);
         let all = waited_so_far(waiting, now);
-        let passed = |before| (waited_since(before, all) > 0).then_some(all);
         let charged = &self.slot.charged;
-        let settled = if self.alone {
+        let before = if self.alone {
             // The lock orders what its holders store.
             let before = charged.load(Relaxed);
-            passed(before).inspect(|all| charged.store(*all, Relaxed)).map(|_| before)
+            if waited_since(before, all) > 0 {
+                charged.store(all, Relaxed);
+            }
+            before
         } else {
             // Several readers may be at it: one of them has it all.
-            charged.fetch_update(Relaxed, Relaxed, passed).ok()
+            let passed = |before| (waited_since(before, all) > 0).then_some(all);
+            let (Ok(before) | Err(before)) = charged.fetch_update(Relaxed, Relaxed, passed);
+            before
         };
         if waiting_count(waiting) == 0 && self.word.load(Relaxed) & MARK != 0 {
             self.word.fetch_and(!MARK, SeqCst);
@@ -70,7 +74,7 @@ impl<'a> Account<'a> {
                 self.word.fetch_or(MARK, SeqCst);
             }
         }
-        settled.map_or(0, |before| waited_since(before, all))
+        waited_since(before, all)
     }
 
     /// The caller has it now: what was waited since the last holder let go is nobody's.
@@ -82,11 +86,10 @@ impl<'a> Account<'a> {
     /// This was waited while nobody had it that could be charged.
     pub(super) fn nobodys(&self, amount: u64) {
         let handover = &self.slot.handover;
-        if amount == 0 {
-        } else if self.alone {
-            super::add(handover, amount);
-        } else {
-            handover.fetch_add(amount, Relaxed);
+        match amount {
+            0 => {}
+            _ if self.alone => super::add(handover, amount),
+            _ => _ = handover.fetch_add(amount, Relaxed),
         }
     }
 }
