@@ -158,6 +158,8 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
         // If holders lacked a CPU for most of the time, looks tell the rest badly: it is no more than all the
         // CPU time there was.
         true if of_a_hold < 0.5 => net(held).min(cpu_time_each(report, sum(|side| side.acquisitions))),
+        // Holders that never slept spent no more in these holds than all the CPU time there was.
+        true if seen.never_slept() => net(held).min(cpu_time_each(report, sum(|side| side.waited_holds))),
         true => net(held),
         false => held.min(typical(&figures.waited_hold_buckets)),
     };
@@ -232,10 +234,10 @@ fn typical(buckets: &[u64]) -> u64 {
     2 << below.take_while(|&sum| sum < half).count().min(62)
 }
 
-/// The CPU time of the program for each of as many acquisitions.
-fn cpu_time_each(report: &Report, acquisitions: u64) -> u64 {
+/// The CPU time of the program for each of as many holds.
+fn cpu_time_each(report: &Report, holds: u64) -> u64 {
     let running = report.sampled.as_ref().map(|sampled| sampled.total.running_ns);
-    running.and_then(|ns| ns.checked_div(acquisitions)).unwrap_or(u64::MAX)
+    running.and_then(|ns| ns.checked_div(holds)).unwrap_or(u64::MAX)
 }
 
 /// How long others waited for its holders.

@@ -56,6 +56,11 @@ impl<'r> Seen<'r> {
         ratio(self.ready_ns, self.waiting.ns)
     }
 
+    /// Whether no look found a holder asleep.
+    pub(super) fn never_slept(&self) -> bool {
+        self.asleep.values().all(|&ns| ns == 0)
+    }
+
     /// The share of a hold for which the holder was anything but that.
     pub(super) fn of_a_hold(&self) -> f64 {
         let rest = self.running_ns + self.asleep.values().sum::<u64>();
