@@ -1042,7 +1042,8 @@ impl Inner {
             && let Some(idle) = self.cpus.ticks(cpu)
         {
             // It looks for what it can take.
-            self.dispatch(idle, self.machine.scheduler().wake_latency);
+            let latency = self.machine.scheduler().wake_latency;
+            self.dispatch(idle, latency, self.charged());
         }
         let goes_on = self.cpus.goes_on(cpu, self.now);
         if goes_on && self.cpus.is_wanted(cpu) {
@@ -1121,9 +1122,12 @@ impl Inner {
                 let since = self.cpus.ends_idle(cpu, self.now);
                 let awake = self.machine.idle().filter(|idle| since < idle.awake);
                 let woken = if awake.is_some() { Woken::AwakeIdle } else { Woken::Idle };
-                let latency = awake.map_or(self.machine.scheduler().wake_latency, |awake| awake.wake_latency);
+                let (latency, charged) = match awake {
+                    Some(awake) => (awake.wake_latency, 0),
+                    None => (self.machine.scheduler().wake_latency, self.charged()),
+                };
                 let latency = self.by_chance(latency);
-                self.dispatch(cpu, latency);
+                self.dispatch(cpu, latency, charged);
                 return woken;
             }
             Placed::Queued => {}
@@ -1173,7 +1177,7 @@ impl Inner {
         // Not the rest of the switch to it, if that is still under way.
         thread.stops(now, thread.done_at.saturating_sub(now.max(thread.begun)));
         self.cpus.put_back(&self.machine, cpu, now);
-        self.dispatch(cpu, 0);
+        self.dispatch(cpu, 0, 0);
     }
 
     /// What takes that long on average.
@@ -1194,8 +1198,13 @@ impl Inner {
         (time as f64 + part * (-(1.0 - self.jitter.f64()).ln() - 1.0)) as Picoseconds
     }
 
-    /// An idle CPU gets its next thread.
-    pub(crate) fn dispatch(&mut self, cpu: u32, latency: Picoseconds) {
+    /// What a thread is charged for that is woken to a CPU which no longer looks for work.
+    fn charged(&self) -> Picoseconds {
+        self.machine.idle().map_or(0, |idle| idle.charged)
+    }
+
+    /// An idle CPU gets its next thread, which is charged a part of the time until it runs.
+    pub(crate) fn dispatch(&mut self, cpu: u32, latency: Picoseconds, charged: Picoseconds) {
         let Some(next) = self.cpus.next(&self.machine, cpu, self.now, latency) else {
             self.cpus.becomes_idle(cpu, self.now);
             return;
@@ -1209,7 +1218,8 @@ impl Inner {
         thread.state = State::Running;
         thread.begun = begin;
         // A CPU that wakes up does not run yet.
-        thread.since = if self.machine.idle().is_some() { now + latency } else { now };
+        let idle = self.machine.idle().is_some();
+        thread.since = if idle { now + latency.saturating_sub(charged) } else { now };
         if thread.watch.is_some() {
             thread.missed += begin - thread.stopped;
         }
@@ -1231,7 +1241,7 @@ impl Inner {
         thread.left = 0;
         thread.preempted = false;
         let cpu = self.cpus.leave(&self.machine, id, state == State::Blocked, self.now);
-        self.dispatch(cpu, 0);
+        self.dispatch(cpu, 0, 0);
         if self.host.is_some() && self.cpus.current(cpu).is_none() {
             self.idles(cpu);
         }

@@ -354,7 +354,7 @@ impl Inner {
         }
         let cpu = next.id;
         let Some(id) = self.cpus.current(cpu) else {
-            self.dispatch(cpu, delay);
+            self.dispatch(cpu, delay, 0);
             if self.cpus.current(cpu).is_none() {
                 // Another CPU has taken the thread that it was woken for.
                 self.idles(cpu);

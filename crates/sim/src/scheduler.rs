@@ -460,11 +460,12 @@ impl Cpus {
         shortest.filter(|&cpu| self.load(cpu) + 1 < own).unwrap_or(last)
     }
 
-    /// Whether a woken thread goes to its waker's CPU, idle CPUs or not, since both were seldom busy.
+    /// Whether a woken thread goes to its waker's CPU, idle CPUs or not, since both were seldom busy. It does
+    /// not where another one waits for that CPU already.
     fn packs(&self, waker: u32, last: u32, id: ThreadId, now: Picoseconds) -> bool {
         let pack = self.eevdf.map_or(0, |eevdf| eevdf.pack);
         let own = if waker == last { 0.0 } else { self.entities[id as usize].used.value };
-        pack > 0 && (self.of_late(waker, now).1 + own) * 256.0 < pack as f64
+        pack > 0 && !self.is_wanted(waker) && (self.of_late(waker, now).1 + own) * 256.0 < pack as f64
     }
 
     /// EEVDF's choice for a thread whose last CPU is busy.
@@ -820,6 +821,12 @@ mod tests {
         let later = 200_000 * MICROSECOND;
         assert_eq!(cpus.choose(&machine, 1, Some(0), later), 0);
         assert_eq!(cpus.choose(&machine, 1, None, later), 1, "nobody has woken it");
+        let (machine, mut crowded) = super::tests::cpus(2, &[0, 0, 1]);
+        assert_eq!(next(&mut crowded, &machine, 1, 0), Some(2));
+        crowded.charge(2, MICROSECOND, MICROSECOND);
+        crowded.leave(&machine, 2, true, MICROSECOND);
+        assert_eq!(next(&mut crowded, &machine, 0, later), Some(0));
+        assert_eq!(crowded.choose(&machine, 2, Some(0), later), 1, "another one waits there");
         cpus.place(&machine, 0, 0, later);
         assert_eq!(next(&mut cpus, &machine, 0, later), Some(0));
         let busy = later + 100_000 * MICROSECOND;

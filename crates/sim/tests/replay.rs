@@ -153,10 +153,11 @@ fn who_needs_something_waits_for_it_without_the_lock() {
     }
 }
 
-/// A CPU that has just become idle takes as long to run a woken thread as the machine says of it.
+/// A CPU that has just become idle takes as long to run a woken thread as the machine says of it, and only
+/// another one charges the thread for its way to it.
 #[test]
 fn a_cpu_that_is_still_awake_is_another() {
-    let machine = |awake: u32| {
+    let machine = |awake: u32, charged: u32| {
         let text = include_str!("../machines/osv-4.toml");
         let figure =
             |name: &str, value: u32| format!("{name} = {{ value = {value}, source = \"this test\" }}\n");
@@ -164,6 +165,7 @@ fn a_cpu_that_is_still_awake_is_another() {
             ("awake", awake),
             ("wake", 100),
             ("wake_latency", 20_000),
+            ("charged", charged),
             ("chance", 0),
             ("queue", 0),
             ("interrupt", 0),
@@ -171,7 +173,7 @@ fn a_cpu_that_is_still_awake_is_another() {
         let idle: String = figures.iter().map(|(name, value)| figure(name, *value)).collect();
         Machine::parse(&format!("{text}\n[idle]\n{idle}")).expect("a machine")
     };
-    let turns = |awake: u32| {
+    let replayed = |awake: u32, charged: u32| {
         let works = Step::Work(MICROSECOND);
         let gives = vec![works, Step::Wake(0), Step::Await { what: Some(1), under: None, took: 0 }];
         let takes = vec![Step::Await { what: Some(0), under: None, took: 0 }, works, Step::Wake(1)];
@@ -184,11 +186,21 @@ fn a_cpu_that_is_still_awake_is_another() {
             warm_up: 100 * MICROSECOND,
             time: 10_000 * MICROSECOND,
         };
-        let simulation = Simulation::new(&machine(awake), Settings::DEFAULT, 1);
-        replay.run_in(simulation).expect("nobody waits for ever").steps[0]
+        let simulation = Simulation::new(&machine(awake, charged), Settings::DEFAULT, 1);
+        let replayed = replay.run_in(simulation).expect("nobody waits for ever");
+        (replayed.steps[0], replayed.used)
     };
-    let (never, always) = (turns(0), turns(1_000_000));
+    let [(never, free), (always, awake)] = [0, 1_000_000].map(|awake| replayed(awake, 0));
     assert!(never > 4 * always && always > 100, "{never} {always}");
+    // A turn is two wake-ups and three steps, and each of those is charged.
+    const CHARGED: u32 = 100;
+    assert_eq!(replayed(1_000_000, CHARGED), (always, awake));
+    let (turns, more) = replayed(0, CHARGED);
+    let charged = (more - free) as f64 / (turns as f64 / 3.0) / MICROSECOND as f64 * 1000.0;
+    assert!(
+        turns == never && (charged / f64::from(2 * CHARGED) - 1.0).abs() < 0.05,
+        "{turns} {never} {charged}"
+    );
 }
 
 #[test]

@@ -225,6 +225,9 @@ pub struct IdleCpus {
     pub awake_call_ns: f64,
     /// The mean from the begin of the call until the thread runs.
     pub awake_runs_ns: f64,
+    /// CPU time that a thread is charged for a sleep, where its CPU has been idle for longer: as much more
+    /// than it is there.
+    pub charged_ns: f64,
     /// How much of that is left to chance: as much less than the mean one in ten is.
     pub chance: f64,
     /// From the begin of a call until a thread runs whose CPU another thread computes on.

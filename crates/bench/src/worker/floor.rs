@@ -269,7 +269,7 @@ const AWAKE_NS: [u64; 2] = [2500, 4000];
 /// A call that wakes a thread which has slept for that long, and how long after its begin the thread runs.
 /// The CPUs are the waker's and the sleeper's. `beside`: another thread computes on the sleeper's.
 fn wake(task: &Task, [here, there]: [usize; 2], slept_ns: u64, beside: bool) -> Result<Wake> {
-    let (calls, runs) = wakes(task, [here, there], slept_ns, beside)?;
+    let Wakes { calls, runs, .. } = wakes(task, [here, there], slept_ns, beside)?;
     Ok(Wake { call: Summary::of(calls).ok_or_else(no_wake)?, runs: Summary::of(runs).ok_or_else(no_wake)? })
 }
 
@@ -312,33 +312,39 @@ impl Turns {
     }
 }
 
-/// Whether the calling thread has slept since it last asked: it was not woken on its way to sleep.
-fn has_slept(slept: &mut u64) -> bool {
-    let before = std::mem::replace(slept, Usage::of_this_thread().voluntary_switches);
-    *slept > before
+/// The CPU time of the calling thread since it last asked, in nanoseconds, if it has slept since: it was not
+/// woken on its way to sleep.
+fn has_slept(before: &mut Usage) -> Option<f64> {
+    let now = Usage::of_this_thread();
+    let used = now.since(&std::mem::replace(before, now));
+    (used.voluntary_switches > 0).then_some(used.cpu_ns as f64)
 }
 
-fn wakes(
-    task: &Task,
-    [here, there]: [usize; 2],
-    slept_ns: u64,
-    beside: bool,
-) -> Result<(Vec<f64>, Vec<f64>)> {
+/// Wake-ups of a thread that slept, each in nanoseconds: the calls,
+struct Wakes {
+    calls: Vec<f64>,
+    /// how long after their begin it ran,
+    runs: Vec<f64>,
+    /// and its CPU time from one to the next.
+    used: Vec<f64>,
+}
+
+fn wakes(task: &Task, [here, there]: [usize; 2], slept_ns: u64, beside: bool) -> Result<Wakes> {
     // And when a turn was begun.
     let (all, begun) = (Turns::new(), Alone(AtomicU64::new(0)));
     // Near 30 us a turn.
     let turns = (task.slice_ns / 30_000 * u64::from(task.slices)).max(40) as u32;
     let sleeps = || {
         let kept = affinity::keep_to(&[there]);
-        let mut slept = 0;
+        let mut usage = Usage::of_this_thread();
         let turn = |turn: u32| {
             all.sleep(turn);
             let took = clock::now_ns() - begun.0.load(Relaxed);
-            let has_slept = has_slept(&mut slept);
+            let used = has_slept(&mut usage);
             all.finish(turn);
-            has_slept.then_some(took as f64)
+            Some((took as f64, used?))
         };
-        let took: Vec<Option<f64>> = (0..turns).map(turn).collect();
+        let took: Vec<Option<(f64, f64)>> = (0..turns).map(turn).collect();
         kept.map(|()| took)
     };
     let computes = || {
@@ -368,7 +374,15 @@ fn wakes(
             let other = other.map_err(Error::system("cannot start a thread"))?;
             other.join().map_err(|_| died())??;
         }
-        Ok(calls.into_iter().zip(runs).filter_map(|(call, runs)| Some((call, runs?))).unzip())
+        let mut wakes = Wakes { calls: Vec::new(), runs: Vec::new(), used: Vec::new() };
+        for (call, (runs, used)) in
+            calls.into_iter().zip(runs).filter_map(|(call, slept)| Some((call, slept?)))
+        {
+            wakes.calls.push(call);
+            wakes.runs.push(runs);
+            wakes.used.push(used);
+        }
+        Ok(wakes)
     })
 }
 
@@ -380,18 +394,19 @@ fn mean(mut values: Vec<f64>) -> f64 {
 }
 
 fn idle_cpus(task: &Task, cpus: [usize; 2]) -> Result<IdleCpus> {
-    let (mut calls, mut runs) = (Vec::new(), Vec::new());
-    for slept_ns in AWAKE_NS {
-        let (more_calls, more_runs) = wakes(task, cpus, slept_ns, false)?;
-        calls.extend(more_calls);
-        runs.extend(more_runs);
-    }
+    let Wakes { mut calls, mut runs, mut used } = wakes(task, cpus, AWAKE_NS[0], false)?;
+    let more = wakes(task, cpus, AWAKE_NS[1], false)?;
+    calls.extend(more.calls);
+    runs.extend(more.runs);
+    used.extend(more.used);
+    let late = wakes(task, cpus, LATE_NS, false)?;
     runs.sort_by(f64::total_cmp);
     let early = *runs.get(runs.len() / 10).ok_or_else(no_wake)?;
     let awake_runs_ns = mean(runs);
     Ok(IdleCpus {
         awake_call_ns: mean(calls),
         awake_runs_ns,
+        charged_ns: (mean(late.used) - mean(used)).max(0.0),
         chance: (1.0 - early / awake_runs_ns).clamp(0.0, 1.0),
         busy_runs: wake(task, cpus, LATE_NS, true)?.runs,
         packs_below: packs_below(cpus)?,
@@ -407,10 +422,10 @@ fn queues(cpu: usize) -> Result<Summary> {
         let lowest = libc::sched_param { sched_priority: 0 };
         // SAFETY: the call reads our own variable. Where it is refused, the figure is too high.
         unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const lowest) };
-        let mut slept = 0;
+        let mut usage = Usage::of_this_thread();
         let turn = |turn: u32| {
             all.sleep(turn);
-            let has_slept = has_slept(&mut slept);
+            let has_slept = has_slept(&mut usage).is_some();
             all.finish(turn);
             has_slept
         };
@@ -541,6 +556,7 @@ mod tests {
         assert_eq!(futex.idle.is_some(), cpus.len() > 1);
         if let Some(idle) = futex.idle {
             assert!(idle.awake_call_ns > 0.0 && idle.awake_runs_ns > 0.0, "{idle:?}");
+            assert!(idle.charged_ns >= 0.0, "{idle:?}");
             assert!(idle.busy_runs.min > 0.0, "{idle:?}");
             assert!((0.0..=1.0).contains(&idle.packs_below), "{idle:?}");
         }

@@ -129,6 +129,12 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
                 (idle.awake_runs_ns - call - switch).max(0.0),
                 "bench floor: until the thread runs, less a call and a switch",
             ),
+            (
+                "charged",
+                idle.charged_ns,
+                "bench floor: CPU time of a thread that sleeps and is woken, less what it is on a CPU that looks \
+                 for work",
+            ),
             ("chance", idle.chance * 256.0, "bench floor: how much sooner than the mean one in ten runs"),
             (
                 "queue",
