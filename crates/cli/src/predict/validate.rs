@@ -7,6 +7,7 @@ use std::slice;
 
 use poundlock_bench::Context;
 use poundlock_bench::programs::{Validated, table, validated};
+use poundlock_measure::Summary;
 use poundlock_sim::Machine;
 use serde::Serialize;
 
@@ -24,20 +25,32 @@ const LOCKS: [&str; 5] = ["glibc", "poundlock", "any-negative", "handoff", "qspi
 const THREADS: usize = 4;
 /// Numbers of threads that are predicted from each of the first two.
 const SIZES: [usize; 4] = [1, 2, 4, 16];
+/// A program is run again in a round until that many milliseconds have been measured.
+const MEASURED_MS: f64 = 2000.0;
 /// Programs of which that, or what another CPU gives, is predicted.
 const SIZED: [&str; 4] = ["logtally", "table", "cache", "sysbench-threads"];
 
-/// What was found in all rounds: the median, and what the first round alone says.
-#[derive(Clone, Copy, Serialize)]
+/// What was found in all rounds: the median, and what each round alone says.
+#[derive(Clone, Serialize)]
 struct Figure {
     median: f64,
-    once: f64,
+    rounds: Vec<f64>,
 }
 
 impl Figure {
-    fn of(values: Vec<f64>) -> Option<Figure> {
-        Some(Figure { once: *values.first()?, median: quantile(values, 0.5)? })
+    fn of(rounds: Vec<f64>) -> Option<Figure> {
+        Some(Figure { median: median(&rounds)?, rounds })
     }
+
+    /// The median of the other rounds.
+    fn without(&self, round: usize) -> Option<f64> {
+        let others: Vec<f64> = [&self.rounds[..round], &self.rounds[round + 1..]].concat();
+        median(&others)
+    }
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    Summary::of(values.to_vec()).map(|summary| summary.median)
 }
 
 /// A prediction, and what came out: times the work in the same time.
@@ -47,7 +60,9 @@ struct Case {
     program: &'static str,
     question: String,
     predicted: Figure,
-    measured: Figure,
+    measured: f64,
+    /// What each round measured, beside what the others did.
+    again: Vec<[f64; 2]>,
     /// Whether the replay says of itself that it is to be taken with care.
     doubtful: bool,
 }
@@ -59,7 +74,7 @@ fn off(figure: f64, of: f64) -> f64 {
 
 impl Case {
     fn error(&self) -> f64 {
-        off(self.predicted.median, self.measured.median)
+        off(self.predicted.median, self.measured)
     }
 }
 
@@ -187,6 +202,16 @@ impl Bed<'_> {
         program.ms(&self.context, before).map_err(bench::failure)
     }
 
+    /// The time in the middle of as many as fit into two seconds, one at least: a program that is over soon
+    /// may take twice as long the next time, for where its threads came to lie.
+    fn typical(&self, run: &Run<'_>) -> Result<f64, Failure> {
+        let mut times = vec![self.ms(run)?];
+        while times.iter().sum::<f64>() < MEASURED_MS {
+            times.push(self.ms(run)?);
+        }
+        Ok(median(&times).unwrap_or(times[0]))
+    }
+
     /// In each round, records what is asked about, and then measures all runs, so that a machine that changes
     /// does so for both.
     fn rounds(
@@ -207,13 +232,13 @@ impl Bed<'_> {
                 }
             }
             for (run, times) in runs.iter().zip(&mut times) {
-                times.push(self.ms(run)?);
+                times.push(self.typical(run)?);
             }
         }
         let said = answers.iter().zip(&tests).map(|(answers, test)| {
             let first = answers.first()?;
             let answer = |at| Figure::of(answers.iter().map(|answer| answer[at]).collect());
-            let doubtful = quantile(test.offs(), 0.5)? > DOUBTFUL;
+            let doubtful = median(&test.offs())? > DOUBTFUL;
             Some(Said { answers: (0..first.len()).map(answer).collect::<Option<_>>()?, doubtful })
         });
         let said = said.collect();
@@ -383,7 +408,9 @@ impl Test {
     }
 
     fn offs(&self) -> Vec<f64> {
-        self.replays.iter().map(|replay| replay.off).collect()
+        // Where nothing could be replayed, no figure is further off.
+        let off = |replay: &SelfTest| if replay.off.is_nan() { f64::INFINITY } else { replay.off };
+        self.replays.iter().map(off).collect()
     }
 }
 
@@ -397,14 +424,19 @@ impl Validation {
         times: &[Figure],
     ) {
         let Some(said) = said else { return };
-        for ((question, (before, after)), &predicted) in questions.zip(&said.answers) {
-            let gain = |time: fn(&Figure) -> f64| time(&times[before]) / time(&times[after]);
+        for ((question, (before, after)), predicted) in questions.zip(&said.answers) {
+            let gain = |of: &dyn Fn(&Figure) -> Option<f64>| Some(of(&times[before])? / of(&times[after])?);
+            let again = |round: usize| {
+                let one = gain(&|time| time.rounds.get(round).copied())?;
+                Some([one, gain(&|time| time.without(round))?])
+            };
             self.cases.push(Case {
                 part: asked.part,
                 program: asked.program.name,
                 question,
-                predicted,
-                measured: Figure { median: gain(|time| time.median), once: gain(|time| time.once) },
+                predicted: predicted.clone(),
+                measured: times[before].median / times[after].median,
+                again: (0..times[before].rounds.len()).filter_map(again).collect(),
                 doubtful: said.doubtful,
             });
         }
@@ -435,12 +467,6 @@ impl Ready<'_> {
     }
 }
 
-fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let last = values.len().checked_sub(1)?;
-    Some(values[(last as f64 * share).round() as usize])
-}
-
 fn percent(value: Option<f64>) -> String {
     value.map_or("no figure".to_owned(), |value| format!("{:.0} %", value * 100.0))
 }
@@ -448,45 +474,63 @@ fn percent(value: Option<f64>) -> String {
 /// What errors are like: of figures that are `off` by so much.
 fn errors(off: Vec<f64>) -> String {
     let (close, all) = (off.iter().filter(|off| **off <= 0.25).count(), off.len());
-    format!("off by {} in the median, {close} of {all} within 25 %", percent(quantile(off, 0.5)))
+    format!("off by {} in the median, {close} of {all} within 25 %", percent(median(&off)))
+}
+
+/// What was said of times the work in the same time, and what came out.
+type Outcome = [f64; 2];
+
+/// How well the better one is named.
+fn named(outcomes: &[Outcome]) -> String {
+    let differ = || outcomes.iter().filter(|[_, measured]| off(*measured, 1.0) > 0.10);
+    let right = differ().filter(|[said, measured]| (*said > 1.0) == (*measured > 1.0)).count();
+    format!("the better one is named in {right} of {} that differ by more than 10 %", differ().count())
+}
+
+/// Both.
+fn quality(outcomes: &[Outcome]) -> String {
+    let off = outcomes.iter().map(|[said, measured]| off(*said, *measured)).collect();
+    format!("{}; {}", errors(off), named(outcomes))
 }
 
 fn summary(validation: &Validation) -> Vec<String> {
     let replays = || validation.tests.iter().flat_map(|test| &test.replays);
-    let offs = || replays().map(|replay| replay.off).collect::<Vec<_>>();
+    let offs: Vec<f64> = validation.tests.iter().flat_map(Test::offs).collect();
     let mut lines = vec![format!(
         "self-test: off by {} in the median, {} at worst, of {} recordings; {} were refused",
-        percent(quantile(offs(), 0.5)),
-        percent(quantile(offs(), 1.0)),
-        offs().len(),
+        percent(median(&offs)),
+        percent(worst(&offs)),
+        offs.len(),
         replays().filter(|replay| replay.is_useless()).count()
     )];
+    let cases = &validation.cases;
     for part in ["locks", "threads", "CPUs", "changes", ""] {
-        let cases = || validation.cases.iter().filter(|case| part.is_empty() || case.part == part);
-        if cases().next().is_none() {
-            continue;
+        let cases = cases.iter().filter(|case| part.is_empty() || case.part == part);
+        let outcomes: Vec<Outcome> = cases.map(|case| [case.predicted.median, case.measured]).collect();
+        if !outcomes.is_empty() {
+            lines.push(format!("{}: {}", if part.is_empty() { "all" } else { part }, quality(&outcomes)));
         }
-        let differ: Vec<&Case> = cases().filter(|case| off(case.measured.median, 1.0) > 0.10).collect();
-        let right = differ
-            .iter()
-            .filter(|case| (case.predicted.median > 1.0) == (case.measured.median > 1.0))
-            .count();
+    }
+    if validation.rounds > 1 && !cases.is_empty() {
+        let one = |case: &Case| {
+            let measured = case.measured;
+            case.predicted.rounds.iter().map(|&said| [said, measured]).collect::<Vec<_>>()
+        };
         lines.push(format!(
-            "{}: {}; the better one is named in {right} of {} that differ by more than 10 %",
-            if part.is_empty() { "all" } else { part },
-            errors(cases().map(Case::error).collect()),
-            differ.len()
+            "predicted from one recording alone: {}",
+            quality(&cases.iter().flat_map(one).collect::<Vec<_>>())
+        ));
+        let again: Vec<Outcome> = cases.iter().flat_map(|case| case.again.iter().copied()).collect();
+        lines.push(format!(
+            "one round's measurement, in place of predicted, of the others': {}",
+            quality(&again)
         ));
     }
-    let mut alone = |what: &str, figure: fn(&Case) -> f64| {
-        let off = validation.cases.iter().map(|case| off(figure(case), case.measured.median));
-        lines.push(format!("{what}: {}", errors(off.collect())));
-    };
-    if validation.rounds > 1 && !validation.cases.is_empty() {
-        alone("predicted from the first recording alone", |case| case.predicted.once);
-        alone("measured once, in place of predicted", |case| case.measured.once);
-    }
     lines
+}
+
+fn worst(values: &[f64]) -> Option<f64> {
+    values.iter().copied().max_by(f64::total_cmp)
 }
 
 fn text(validation: &Validation) -> String {
@@ -506,11 +550,11 @@ fn tables(validation: &Validation) -> String {
             .tests
             .iter()
             .map(|test| {
-                let rates = test.replays.iter().map(|replay| replay.rate.all).collect();
+                let rates: Vec<f64> = test.replays.iter().map(|replay| replay.rate.all).collect();
                 vec![
-                    format!("{:.2}", quantile(rates, 0.5).unwrap_or(f64::NAN)),
-                    percent(quantile(test.offs(), 0.5)),
-                    percent(quantile(test.offs(), 1.0)),
+                    format!("{:.2}", median(&rates).unwrap_or(f64::NAN)),
+                    percent(median(&test.offs())),
+                    percent(worst(&test.offs())),
                     format!(
                         "{}, {} (for {})",
                         test.program,
@@ -530,7 +574,7 @@ fn tables(validation: &Validation) -> String {
             .map(|case| {
                 vec![
                     format!("{:.2}", case.predicted.median),
-                    format!("{:.2}", case.measured.median),
+                    format!("{:.2}", case.measured),
                     format!("{:.0} %", case.error() * 100.0),
                     case.program.to_owned(),
                     format!("{}{}", case.question, if case.doubtful { " (doubtful)" } else { "" }),
