@@ -66,7 +66,8 @@ pub(crate) struct Args {
     /// How often each program is recorded and measured for that; the medians count
     #[arg(long, value_name = "N", default_value_t = 3, requires = "validate", value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
-    /// Write what comes out into this page of figures as well, in place of what it says of predictions
+    /// Write what comes out into this page of figures as well, in place of what it says of predictions on
+    /// this CPU model
     #[arg(long, value_name = "FILE", requires = "validate")]
     figures: Option<PathBuf>,
     /// Write the figures to FILE as JSON as well; instead of the text if it is `-`, standard output

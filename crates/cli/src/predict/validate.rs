@@ -128,15 +128,17 @@ struct Bed<'a> {
 
 pub(super) fn validate(args: &Args) -> Result<(), Failure> {
     let json = Output::open(args.json.as_deref())?;
-    let page = args.figures.as_deref().map(Page::read).transpose()?;
+    let cpu = poundlock_measure::Machine::describe("").cpu;
+    let page = args.figures.as_deref().map(|file| Page::read(file, &cpu)).transpose()?;
     let context = bench::context()?;
     let directory = tempfile::tempdir()
         .map_err(|error| Failure::new(status::OURS, format_args!("a temporary directory: {error}")))?;
-    let cpu = poundlock_measure::affinity::allowed().ok().and_then(|cpus| cpus.first().copied()).unwrap_or(0);
-    let one_cpu = ["taskset".into(), "-c".into(), cpu.to_string().into()].to_vec();
+    let first =
+        poundlock_measure::affinity::allowed().ok().and_then(|cpus| cpus.first().copied()).unwrap_or(0);
+    let one_cpu = ["taskset".into(), "-c".into(), first.to_string().into()].to_vec();
     let bed = Bed { args, context, directory, one_cpu };
     let mut validation = Validation {
-        cpu: poundlock_measure::Machine::describe("").cpu,
+        cpu,
         rounds: args.rounds,
         tests: Vec::new(),
         cases: Vec::new(),
@@ -156,24 +158,24 @@ pub(super) fn validate(args: &Args) -> Result<(), Failure> {
 /// A page of figures, such as `docs/FIGURES.md`.
 struct Page<'a> {
     file: &'a Path,
+    title: String,
     before: String,
     after: String,
 }
 
-const TITLE: &str = "## Predictions\n";
-
 impl Page<'_> {
-    /// What stands before and after its section about predictions, which is the last one if there is none
-    /// yet.
-    fn read(file: &Path) -> Result<Page<'_>, Failure> {
+    /// What stands before and after its section about predictions on this CPU model, which is the last one if
+    /// there is none yet.
+    fn read<'a>(file: &'a Path, cpu: &str) -> Result<Page<'a>, Failure> {
         let text = std::fs::read_to_string(file).map_err(|error| unwritten(file, &error))?;
-        let (before, rest) = text.split_once(TITLE).unwrap_or((&text, ""));
+        let title = format!("## Predictions: {cpu}\n");
+        let (before, rest) = text.split_once(&title).unwrap_or((&text, ""));
         let after = rest.find("\n## ").map_or("", |at| &rest[at..]);
-        Ok(Page { file, before: before.trim_end().to_owned(), after: after.to_owned() })
+        Ok(Page { file, before: before.trim_end().to_owned(), after: after.to_owned(), title })
     }
 
     fn with(&self, section: &str) -> Result<(), Failure> {
-        let text = format!("{}\n\n{TITLE}\n{section}{}", self.before, self.after);
+        let text = format!("{}\n\n{}\n{section}{}", self.before, self.title, self.after);
         std::fs::write(self.file, text).map_err(|error| unwritten(self.file, &error))
     }
 }
@@ -601,15 +603,16 @@ mod tests {
         let file = directory.path().join("FIGURES.md");
         let written = |text: &str| {
             std::fs::write(&file, text).expect("written");
-            Page::read(&file)
+            Page::read(&file, "this")
                 .and_then(|page| page.with("new\n"))
                 .unwrap_or_else(|why| panic!("{}", why.line));
             std::fs::read_to_string(&file).expect("read")
         };
-        let (before, after) = ("# Figures\n\n## A\n\na\n", "\n## B\n\nb\n");
-        let new = format!("{before}\n{TITLE}\nnew\n");
+        let (before, after) = ("# Figures\n\n## A\n\na\n", "\n## Predictions: another\n\nb\n");
+        let title = "## Predictions: this\n";
+        let new = format!("{before}\n{title}\nnew\n");
         assert_eq!(written(before), new);
-        assert_eq!(written(&format!("{before}\n{TITLE}\nold\nold\n")), new);
-        assert_eq!(written(&format!("{before}\n{TITLE}\nold\n{after}")), format!("{new}{after}"));
+        assert_eq!(written(&format!("{before}\n{title}\nold\nold\n")), new);
+        assert_eq!(written(&format!("{before}\n{title}\nold\n{after}")), format!("{new}{after}"));
     }
 }
