@@ -247,9 +247,11 @@ figures! {
         wake: NS,
         /// and it takes that until the CPU runs the thread.
         wake_latency: NS,
-        /// Of what it takes where the CPU no longer looks for work, the thread is charged so much as CPU time.
+        /// Of what it takes where the CPU no longer looks for work, the thread is charged so much as CPU
+        /// time.
         charged: NS,
-        /// The share of what a wake-up takes and costs, in 256ths, that is left to chance: exponentially distributed.
+        /// The share of what a wake-up takes and costs, in 256ths, that is left to chance: exponentially
+        /// distributed.
         chance: PLAIN,
         /// What a wake-up costs the waker if the thread waits for its CPU.
         queue: NS,

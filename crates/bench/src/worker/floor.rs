@@ -269,8 +269,9 @@ const AWAKE_NS: [u64; 2] = [2500, 4000];
 /// A call that wakes a thread which has slept for that long, and how long after its begin the thread runs.
 /// The CPUs are the waker's and the sleeper's. `beside`: another thread computes on the sleeper's.
 fn wake(task: &Task, [here, there]: [usize; 2], slept_ns: u64, beside: bool) -> Result<Wake> {
-    let Wakes { calls, runs, .. } = wakes(task, [here, there], slept_ns, beside)?;
-    Ok(Wake { call: Summary::of(calls).ok_or_else(no_wake)?, runs: Summary::of(runs).ok_or_else(no_wake)? })
+    let woken = wakes(task, [here, there], slept_ns, beside)?;
+    let summary = |of: fn(&Woken) -> f64| Summary::of(woken.iter().map(of)).ok_or_else(no_wake);
+    Ok(Wake { call: summary(|woken| woken.call)?, runs: summary(|woken| woken.runs)? })
 }
 
 fn no_wake() -> Error {
@@ -320,16 +321,16 @@ fn has_slept(before: &mut Usage) -> Option<f64> {
     (used.voluntary_switches > 0).then_some(used.cpu_ns as f64)
 }
 
-/// Wake-ups of a thread that slept, each in nanoseconds: the calls,
-struct Wakes {
-    calls: Vec<f64>,
-    /// how long after their begin it ran,
-    runs: Vec<f64>,
-    /// and its CPU time from one to the next.
-    used: Vec<f64>,
+/// A wake-up of a thread that slept, in nanoseconds: the call,
+struct Woken {
+    call: f64,
+    /// how long after its begin the thread ran,
+    runs: f64,
+    /// and the thread's CPU time since the one before.
+    used: f64,
 }
 
-fn wakes(task: &Task, [here, there]: [usize; 2], slept_ns: u64, beside: bool) -> Result<Wakes> {
+fn wakes(task: &Task, [here, there]: [usize; 2], slept_ns: u64, beside: bool) -> Result<Vec<Woken>> {
     // And when a turn was begun.
     let (all, begun) = (Turns::new(), Alone(AtomicU64::new(0)));
     // Near 30 us a turn.
@@ -374,15 +375,11 @@ fn wakes(task: &Task, [here, there]: [usize; 2], slept_ns: u64, beside: bool) ->
             let other = other.map_err(Error::system("cannot start a thread"))?;
             other.join().map_err(|_| died())??;
         }
-        let mut wakes = Wakes { calls: Vec::new(), runs: Vec::new(), used: Vec::new() };
-        for (call, (runs, used)) in
-            calls.into_iter().zip(runs).filter_map(|(call, slept)| Some((call, slept?)))
-        {
-            wakes.calls.push(call);
-            wakes.runs.push(runs);
-            wakes.used.push(used);
-        }
-        Ok(wakes)
+        let woken = |(call, slept): (f64, Option<(f64, f64)>)| {
+            let (runs, used) = slept?;
+            Some(Woken { call, runs, used })
+        };
+        Ok(calls.into_iter().zip(runs).filter_map(woken).collect())
     })
 }
 
@@ -394,19 +391,21 @@ fn mean(mut values: Vec<f64>) -> f64 {
 }
 
 fn idle_cpus(task: &Task, cpus: [usize; 2]) -> Result<IdleCpus> {
-    let Wakes { mut calls, mut runs, mut used } = wakes(task, cpus, AWAKE_NS[0], false)?;
-    let more = wakes(task, cpus, AWAKE_NS[1], false)?;
-    calls.extend(more.calls);
-    runs.extend(more.runs);
-    used.extend(more.used);
+    let mut awake = Vec::new();
+    for slept_ns in AWAKE_NS {
+        awake.extend(wakes(task, cpus, slept_ns, false)?);
+    }
     let late = wakes(task, cpus, LATE_NS, false)?;
+    let each = |woken: &[Woken], of: fn(&Woken) -> f64| woken.iter().map(of).collect::<Vec<f64>>();
+    let mut runs = each(&awake, |woken| woken.runs);
     runs.sort_by(f64::total_cmp);
     let early = *runs.get(runs.len() / 10).ok_or_else(no_wake)?;
     let awake_runs_ns = mean(runs);
+    let [used, late] = [&awake, &late].map(|woken| mean(each(woken, |woken| woken.used)));
     Ok(IdleCpus {
-        awake_call_ns: mean(calls),
+        awake_call_ns: mean(each(&awake, |woken| woken.call)),
         awake_runs_ns,
-        charged_ns: (mean(late.used) - mean(used)).max(0.0),
+        charged_ns: (late - used).max(0.0),
         chance: (1.0 - early / awake_runs_ns).clamp(0.0, 1.0),
         busy_runs: wake(task, cpus, LATE_NS, true)?.runs,
         packs_below: packs_below(cpus)?,

@@ -62,7 +62,7 @@ struct Case {
     predicted: Figure,
     measured: f64,
     /// What each round measured, beside what the others did.
-    again: Vec<[f64; 2]>,
+    again: Vec<Outcome>,
     /// Whether the replay says of itself that it is to be taken with care.
     doubtful: bool,
 }

@@ -132,8 +132,8 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
             (
                 "charged",
                 idle.charged_ns,
-                "bench floor: CPU time of a thread that sleeps and is woken, less what it is on a CPU that looks \
-                 for work",
+                "bench floor: CPU time of a thread that sleeps and is woken, less what it is on a CPU that \
+                 looks for work",
             ),
             ("chance", idle.chance * 256.0, "bench floor: how much sooner than the mean one in ten runs"),
             (
