@@ -281,7 +281,12 @@ impl Ready<'_> {
         let length = self.lives[at / self.times].length;
         let before = &self.lives[at / self.times].before;
         // On as many CPUs as there were, threads begin where they were.
-        let cpus = if machine.cpus() == self.machine.cpus() { &world.lives.cpus[..] } else { &[] };
+        let lives = &self.lives[at / self.times];
+        let (cpus, slow) = if machine.cpus() == self.machine.cpus() {
+            (&world.lives.cpus[..], &lives.slow[..])
+        } else {
+            (&[][..], &[][..])
+        };
         let once = |threads: &[Vec<Step>], more: u32| {
             let before: Vec<u32> = before.iter().map(|before| before + more).collect();
             let replay = Replay {
@@ -293,7 +298,9 @@ impl Ready<'_> {
                 warm_up: length.max(WARM_UP),
                 time: counted_for(length),
             };
-            replay.run_in(Simulation::new(machine, SETTINGS, self.seed + at as u64))
+            let mut simulation = Simulation::new(machine, SETTINGS, self.seed + at as u64);
+            simulation.slow_kernel(slow);
+            replay.run_in(simulation)
         };
         let moves = |replayed: &Replayed| replayed.waits.iter().any(|waits| waits.acquisitions > 0);
         // Who is awaited first may have come before the stretch began; and who is never seen to wake anybody
@@ -405,7 +412,12 @@ fn ready<'a>(args: &Args, file: &Path, recording: &'a Recording) -> Result<Ready
     let own = On::of(&recording.lock, RwLocks::parse(&recording.rwlock)).unwrap_or(On::GLIBC);
     let scheduler = recorded.scheduler();
     let yield_ns = (scheduler.syscall + 2 * scheduler.switch) / NANOSECOND;
-    let costs = steps::Costs { overhead: recording.overhead, yield_ns };
+    let stretches = recording.processes.iter().flat_map(|process| &process.stretches);
+    let turns = stretches.flat_map(|stretch| &stretch.threads).filter_map(|thread| thread.turn_ps);
+    let measured_ps = Some(recording.turn_ps).filter(|ps| *ps > 0);
+    let best_ps = turns.chain(measured_ps).min().unwrap_or(1);
+    let turn_ps = [best_ps, measured_ps.unwrap_or(best_ps)];
+    let costs = steps::Costs { overhead: recording.overhead, yield_ns, turn_ps };
     let of = |stretch| Lives::of(process, stretch, &roles, &counted, costs);
     let mut lives: Vec<Lives> = process.stretches.iter().map(of).collect();
     lives.retain(|lives| !lives.threads.is_empty() && lives.rate() * lives.length as f64 / 1e12 >= FEWEST);

@@ -82,11 +82,11 @@ impl Recorder {
         measured: &mut Measured,
     ) -> Result<Recorder, Failure> {
         let overhead = overhead(run, locks)?;
-        let machine = crate::sim::here()?;
+        let (machine, turn_ps) = crate::sim::here()?;
         let chunks = (u64::from(room_mib) << 20) / CHUNK;
         measured.environment.push((OsStr::new(VARIABLE), Some(chunks.to_string().into())));
         let (lock, rwlock) = (locks.0.to_string(), locks.1.to_string());
-        let recording = Recording { lock, rwlock, overhead, machine, ..Recording::default() };
+        let recording = Recording { lock, rwlock, overhead, machine, turn_ps, ..Recording::default() };
         Ok(Recorder { output, recording, before: cpu_time() })
     }
 
@@ -99,13 +99,14 @@ impl Recorder {
         command: &[String],
         ended: &launch::Ended,
     ) -> Result<(), Failure> {
-        let Recording { lock, rwlock, overhead, machine, .. } = self.recording;
+        let Recording { lock, rwlock, overhead, machine, turn_ps, .. } = self.recording;
         let mut recording = Recording {
             command: command.to_vec(),
             lock,
             rwlock,
             overhead,
             machine,
+            turn_ps,
             wall_ns: ended.wall_ns,
             ..Recording::read(dir, monotonic_ns())
         };

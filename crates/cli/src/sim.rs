@@ -160,14 +160,15 @@ fn floors() -> Result<floor::Figures, Failure> {
     floor::run(&bench::context()?, &by_default()).map_err(bench::failure)
 }
 
-/// This machine, as a file describes one.
-pub(crate) fn here() -> Result<String, Failure> {
+/// This machine, as a file describes one; and how long a turn of arithmetic took meanwhile, in picoseconds.
+pub(crate) fn here() -> Result<(String, u32), Failure> {
     let figures = floors()?;
-    Ok(here::description(&figures.floors, &figures.cpus))
+    let turn_ps = figures.floors.futex_sleep_wake_ns.turn.median * 1000.0;
+    Ok((here::description(&figures.floors, &figures.cpus), turn_ps as u32))
 }
 
 fn measure() -> Result<(), Failure> {
-    print(&here()?)
+    print(&here()?.0)
 }
 
 /// The machine of this name, or that the file describes.

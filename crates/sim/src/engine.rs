@@ -257,6 +257,8 @@ pub(crate) struct Inner {
     pub(crate) jitter: fastrand::Rng,
     /// By how much at most, in 256ths, calls and switches take more or less than they do on average.
     scatter: u64,
+    /// How long what a CPU's kernel does takes there, in 256ths, by number; as long as ever where nothing is said.
+    slow: Vec<u64>,
     adversary: Option<Adversary>,
     profile: Option<Box<Profile>>,
 }
@@ -293,6 +295,7 @@ impl Engine {
                 end: Picoseconds::MAX,
                 jitter: fastrand::Rng::with_seed(1),
                 scatter: 0,
+                slow: Vec::new(),
                 adversary: disturbance.map(Adversary::new),
                 profile: None,
             }),
@@ -375,6 +378,11 @@ impl Engine {
         let mut inner = self.inner.borrow_mut();
         inner.jitter = random;
         inner.scatter = scatter;
+    }
+
+    /// Calls and switches take that long on the CPUs of these numbers, in 256ths.
+    pub(crate) fn set_slow(&self, slow: &[u64]) {
+        self.inner.borrow_mut().slow = slow.to_vec();
     }
 
     /// From now on each access is noted in it.
@@ -665,7 +673,8 @@ impl Engine {
             _ if thread.kept > 0 => 0,
             _ => {
                 let takes = inner.machine.scheduler().syscall / part;
-                inner.scattered(takes)
+                let cpu = inner.cpus.of(inner.current);
+                inner.scattered(cpu, takes)
             }
         };
         drop(inner);
@@ -703,7 +712,8 @@ impl Engine {
             return self.halt(inner, until);
         }
         let leaving = inner.machine.scheduler().switch / LEAVING;
-        let leaving = now + inner.scattered(leaving);
+        let cpu = inner.cpus.of(id);
+        let leaving = now + inner.scattered(cpu, leaving);
         inner.threads[id as usize].leaves = true;
         drop(inner);
         self.until(leaving);
@@ -772,11 +782,12 @@ impl Engine {
             } else if thread.halted {
                 inner.unhalts(id)
             } else {
+                let cpu = inner.cpus.of(inner.current);
                 match (inner.ready(id), inner.machine.idle().copied()) {
                     (Woken::AwakeIdle, Some(idle)) => inner.by_chance(idle.wake),
-                    (Woken::Queued, Some(idle)) => inner.scattered(idle.queue),
-                    (Woken::Told, _) | (Woken::Queued, None) => inner.scattered(scheduler.wake),
-                    _ => inner.scattered(scheduler.wake) + inner.machine.interrupt(),
+                    (Woken::Queued, Some(idle)) => inner.scattered(cpu, idle.queue),
+                    (Woken::Told, _) | (Woken::Queued, None) => inner.scattered(cpu, scheduler.wake),
+                    _ => inner.scattered(cpu, scheduler.wake) + inner.machine.interrupt(),
                 }
             };
             drop(inner);
@@ -1180,8 +1191,9 @@ impl Inner {
         self.dispatch(cpu, 0, 0);
     }
 
-    /// What takes that long on average.
-    fn scattered(&mut self, time: Picoseconds) -> Picoseconds {
+    /// What takes this CPU's kernel that long on average, and longer where the CPU is slow.
+    fn scattered(&mut self, cpu: u32, time: Picoseconds) -> Picoseconds {
+        let time = time * self.slow.get(cpu as usize).copied().unwrap_or(256) / 256;
         match self.scatter {
             0 => time,
             scatter => time * (256 - scatter + self.jitter.u64(..=2 * scatter)) / 256,
@@ -1212,7 +1224,7 @@ impl Inner {
         self.cpus.ends_idle(cpu, self.now);
         let scheduler = *self.machine.scheduler();
         let now = self.now;
-        let takes = self.scattered(latency) + self.scattered(scheduler.switch);
+        let takes = self.scattered(cpu, latency) + self.scattered(cpu, scheduler.switch);
         let begin = now + takes + if next.migrated { scheduler.migration } else { 0 };
         let thread = &mut self.threads[next.id as usize];
         thread.state = State::Running;

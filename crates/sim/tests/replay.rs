@@ -221,6 +221,28 @@ fn who_yields_lets_others_have_the_cpu() {
     assert!(steps[0] > 0 && steps[1] > 5 * steps[0], "{steps:?}");
 }
 
+/// Two threads that yield to each other all the time take twice as long where the kernel does; those of another CPU
+/// do not.
+#[test]
+fn a_slow_kernel_is_that_of_its_cpu() {
+    let yields = vec![Step::Yield(0)];
+    let machine = Machine::known()[0].flat(2);
+    let replay = Replay {
+        threads: &[yields.clone(), yields.clone(), yields.clone(), yields],
+        locks: &[],
+        begins: &[],
+        cpus: &[Some(0), Some(0), Some(1), Some(1)],
+        before: &[],
+        warm_up: 0,
+        time: 20_000 * MICROSECOND,
+    };
+    let mut simulation = Simulation::new(&machine, Settings::DEFAULT, 1);
+    simulation.slow_kernel(&[256, 512]);
+    let steps = replay.run_in(simulation).expect("nobody waits").steps;
+    let times = (steps[0] + steps[1]) as f64 / (steps[2] + steps[3]) as f64;
+    assert!((times - 2.0).abs() < 0.1, "{steps:?}");
+}
+
 /// Writers are alone and nobody sleeps for ever, on fewer CPUs than threads.
 #[test]
 fn writers_are_alone_and_all_get_their_turn() {

@@ -113,7 +113,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// The first eight bytes of a file.
 pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
 /// The version of this layout, at offset 8.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 /// Where the version is.
 pub const VERSION_OFFSET: u64 = 8;
 /// The unit of allocation in the file.
@@ -473,8 +473,11 @@ pub const TRACE_YIELDS: u32 = 10;
 pub const TRACE_ENDED: u32 = 11;
 /// Since the last such event, or the first of the chunk, it has had so much CPU time: `more`, in nanoseconds.
 /// In the bits above: how often it gave its CPU up by itself, at most 2^24 - 1. `lock`: its CPU's number + 1,
-/// or 0. It was there for long without an event.
+/// or 0; in the bits above [`TRACE_CPU_BITS`], if that was measured, how long a turn of
+/// [`compute`](crate::speed::compute) took there, in picoseconds. It was there for long without an event.
 pub const TRACE_CPU: u32 = 9;
+/// See [`TRACE_CPU`].
+pub const TRACE_CPU_BITS: u32 = 16;
 
 /// Bytes that change behind a shared reference.
 #[repr(transparent)]

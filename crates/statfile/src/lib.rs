@@ -12,6 +12,7 @@ mod live;
 mod packed;
 mod reader;
 mod snapshot;
+pub mod speed;
 mod traced;
 pub mod writer;
 

@@ -85,6 +85,8 @@ pub enum What {
         gave_up: u32,
         /// The CPU that it ran on.
         on: Option<u32>,
+        /// How long a turn of [`compute`](crate::speed::compute) took there, in picoseconds, if that was measured.
+        turn_ps: Option<u32>,
     },
 }
 
@@ -144,7 +146,12 @@ pub fn read_stretches(path: &Path) -> Result<Recorded, Error> {
                     layout::TRACE_YIELDS => What::Yields,
                     layout::TRACE_ENDED => What::Ended,
                     layout::TRACE_WAKES => What::Wakes { all: above != 0 },
-                    layout::TRACE_CPU => What::Cpu { ns: more, gave_up: above, on: lock.checked_sub(1) },
+                    layout::TRACE_CPU => What::Cpu {
+                        ns: more,
+                        gave_up: above,
+                        on: (lock % (1 << layout::TRACE_CPU_BITS)).checked_sub(1),
+                        turn_ps: Some(lock >> layout::TRACE_CPU_BITS).filter(|ps| *ps != 0),
+                    },
                     _ => return None,
                 },
                 lock: of,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use poundlock_core::Platform;
 use poundlock_core::platform::{Atomic, Until};
 use poundlock_linux::Linux;
+use poundlock_statfile::speed;
 use serde::{Deserialize, Serialize};
 
 use super::alone::{Timer, bare_timer, take_turns, timer_of};
@@ -40,11 +41,13 @@ pub(crate) fn run(task: &Task) -> Result<Floors> {
     let pair = |&(from, to): &(usize, usize)| Ok(Transfer { from, to, ns: transfer(task, from, to)? });
     let line_transfer_ns = task.pairs.iter().map(pair).collect::<Result<_>>()?;
     let other = task.cpus.iter().find(|&&other| other != cpu);
+    let (switch, turn) = switch(task, cpu)?;
     let futex_sleep_wake_ns = SleepWake {
         same_cpu: sleep_wake(task, cpu, cpu)?,
         other_cpu: other.map(|&other| sleep_wake(task, cpu, other)).transpose()?,
         nobody: nobody(task)?,
-        switch: switch(task, cpu)?,
+        switch,
+        turn,
         queues: queues(cpu)?,
         other: other.map(|&other| wake(task, [cpu, other], LATE_NS, false)).transpose()?,
         preempts: wake(task, [cpu, cpu], LATE_NS, false)?.runs,
@@ -248,18 +251,34 @@ fn nobody(task: &Task) -> Result<Summary> {
         .ok_or_else(|| Error::Options("a call that wakes nobody: no figure".to_owned()))
 }
 
-/// From one thread to the next, of two that give their CPU away all the time.
-fn switch(task: &Task, cpu: usize) -> Result<Summary> {
+/// From one thread to the next, of two that give their CPU away all the time; and how long a turn of
+/// arithmetic takes there, before and after each slice.
+fn switch(task: &Task, cpu: usize) -> Result<(Summary, Summary)> {
+    let none = || Error::Options("threads that yield do not switch: no figure".to_owned());
     // Near 4 us a trip.
     let trips = (task.slice_ns / 4000).max(10);
+    let mut turns = Vec::new();
     let keep = |slice: &dyn Fn() -> f64| {
+        turns.push(turn_ns());
         let before = Usage::of_this_process();
         let ns = slice();
         let switches = Usage::of_this_process().since(&before).involuntary_switches;
+        turns.push(turn_ns());
         (switches as f64 >= trips as f64).then(|| ns * trips as f64 / switches as f64)
     };
     let summary = round_trips(task, [cpu, cpu], trips, |_| Linux::yield_now(), keep)?;
-    summary.ok_or_else(|| Error::Options("threads that yield do not switch: no figure".to_owned()))
+    summary.zip(Summary::of(turns)).ok_or_else(none)
+}
+
+/// A turn of [`speed::compute`]: the least of some.
+fn turn_ns() -> f64 {
+    const TURNS: u32 = 1000;
+    let once = |_| {
+        let start = clock::now_ns();
+        speed::compute(TURNS);
+        (clock::now_ns() - start) as f64 / f64::from(TURNS)
+    };
+    (0..5).map(once).fold(f64::INFINITY, f64::min)
 }
 
 /// A CPU that has had nothing to do for so long sleeps, and one for so long not yet.

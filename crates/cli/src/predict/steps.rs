@@ -40,6 +40,8 @@ pub(super) struct Lives {
     pub(super) measured: Vec<Rates>,
     /// The locks' numbers in the process, by number here.
     pub(super) locks: Vec<u32>,
+    /// How long what a CPU's kernel does took there, in 256ths of what the machine's description says, by number.
+    pub(super) slow: Vec<u64>,
     /// How many may go on at first, for each thing that is awaited.
     pub(super) before: Vec<u32>,
     /// How long the stretch was.
@@ -67,6 +69,29 @@ pub(super) struct Costs {
     pub(super) overhead: Overhead,
     /// Of a call that gives the CPU to another thread, which gives it back at once.
     pub(super) yield_ns: u64,
+    /// How long a turn of [`compute`](poundlock_statfile::speed::compute) takes, in picoseconds: where nothing slows
+    /// it down, and when the machine was measured.
+    pub(super) turn_ps: [u32; 2],
+}
+
+/// How much longer the kernel takes on a CPU that takes twice as long for arithmetic. On a Xeon, where threads of
+/// others slowed CPUs down on whose cores they were, a turn took 0.72 and 1.38 ns, and a yield 645 and 1060 ns.
+const KERNEL: f64 = 0.7;
+
+/// See [`Lives::slow`].
+fn slow(stretch: &Stretch, [best_ps, measured_ps]: [u32; 2]) -> Vec<u64> {
+    let mut turns: Vec<Vec<f64>> = Vec::new();
+    for thread in &stretch.threads {
+        let (Some(cpu), Some(turn_ps)) = (thread.cpu, thread.turn_ps) else { continue };
+        turns.resize(turns.len().max(cpu as usize + 1), Vec::new());
+        turns[cpu as usize].push(turn_ps.into());
+    }
+    let takes = |turn_ps: f64| 1.0 + KERNEL * (turn_ps / f64::from(best_ps) - 1.0);
+    let of = |turns: &Vec<f64>| match turns.iter().sum::<f64>() / turns.len() as f64 {
+        turn_ps if turn_ps > 0.0 => (256.0 * takes(turn_ps) / takes(measured_ps.into())) as u64,
+        _ => 256,
+    };
+    turns.iter().map(of).collect()
 }
 
 impl Lives {
@@ -87,7 +112,8 @@ impl Lives {
         let (numbers, locks) = numbers(process);
         let wakers = Wakers::of(process, stretch, counted, costs);
         let length = stretch.length_ns * NANOSECOND;
-        let mut lives = Lives { locks, length, ..Lives::default() };
+        let slow = slow(stretch, costs.turn_ps);
+        let mut lives = Lives { locks, length, slow, ..Lives::default() };
         lives.measured = vec![Rates::default(); lives.locks.len()];
         let (mut blocked, mut lived) = (0, 0);
         let (mut worked_ns, mut without_ns) = (0, 0);
@@ -841,7 +867,7 @@ mod tests {
 
     const US: u64 = 1000;
     const OVERHEAD: Overhead = Overhead { inside_ns: 100, outside_ns: 200 };
-    const COSTS: Costs = Costs { overhead: OVERHEAD, yield_ns: 20 * US };
+    const COSTS: Costs = Costs { overhead: OVERHEAD, yield_ns: 20 * US, turn_ps: [700; 2] };
 
     type Events = Vec<(u64, u8, u32, u64)>;
 
@@ -854,8 +880,9 @@ mod tests {
             ..Lock::default()
         };
         let threads = threads.into_iter().enumerate();
-        let threads =
-            threads.map(|(index, events)| Thread { tid: 10 + index as u32, cpu: None, events }).collect();
+        let threads = threads
+            .map(|(index, events)| Thread { tid: 10 + index as u32, cpu: None, turn_ps: None, events })
+            .collect();
         Process {
             pid: 10,
             program: String::new(),
@@ -908,6 +935,21 @@ mod tests {
     }
 
     #[test]
+    fn a_cpu_is_as_slow_as_its_threads_were() {
+        let hold = || -> Events { vec![(0, RELEASED, 1, 1), (US, ACQUIRED, 1, 1), (2 * US, RELEASED, 1, 1)] };
+        let mut process = process(vec![hold(), hold(), hold(), hold()]);
+        for (thread, (cpu, turn_ps)) in
+            process.stretches[0].threads.iter_mut().zip([(0, 1000), (2, 1400), (2, 2600), (0, 1000)])
+        {
+            (thread.cpu, thread.turn_ps) = (Some(cpu), Some(turn_ps));
+        }
+        let slow = |turn_ps| slow(&process.stretches[0], turn_ps);
+        assert_eq!(slow([1000, 1000]), [256, 256, (256.0 * (1.0 + KERNEL)) as u64]);
+        // What the machine's description says was measured where it was slow.
+        assert_eq!(slow([1000, 2000]), [(256.0 / (1.0 + KERNEL)) as u64, 256, 256]);
+    }
+
+    #[test]
     fn steps_end_where_they_would_begin_again() {
         // Two locks in turn: seen are one and a half rounds.
         let hold = |at: u64, lock: u32| [(at, ACQUIRED, lock, 1), (at + US, RELEASED, lock, 1)];
@@ -938,12 +980,14 @@ mod tests {
         let stretch = |began_ns, threads| Stretch { began_ns, length_ns: 1000 * US, threads };
         let after: Events = vec![(5 * US, recording::ACQUIRED_AFTER, 1, 1), (6 * US, RELEASED, 1, 1)];
         // One is not seen, and has the lock later; another is not seen, and does something else later.
-        process.stretches.push(stretch(10_000 * US, vec![Thread { tid: 11, cpu: None, events: holds() }]));
+        process
+            .stretches
+            .push(stretch(10_000 * US, vec![Thread { tid: 11, cpu: None, turn_ps: None, events: holds() }]));
         process.stretches.push(stretch(
             20_000 * US,
             vec![
-                Thread { tid: 10, cpu: None, events: holds() },
-                Thread { tid: 12, cpu: None, events: after },
+                Thread { tid: 10, cpu: None, turn_ps: None, events: holds() },
+                Thread { tid: 12, cpu: None, turn_ps: None, events: after },
             ],
         ));
         let roles = roles(&process);

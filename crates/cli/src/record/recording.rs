@@ -18,7 +18,7 @@ use crate::stat::names::Known;
 
 /// The first line, up to the version.
 const MAGIC: &str = "poundlock recording ";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// See the module's documentation.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -35,6 +35,9 @@ pub(crate) struct Recording {
     pub(crate) cpus: usize,
     /// What the simulator wants to know of that machine, as `poundlock sim measure` says it.
     pub(crate) machine: String,
+    /// How long a turn of [`compute`](poundlock_statfile::speed::compute) took when that was measured, in
+    /// picoseconds; 0 if that is not known.
+    pub(crate) turn_ps: u32,
     /// How many of those other programs used meanwhile, on average.
     pub(crate) others: f64,
     pub(crate) overhead: Overhead,
@@ -95,6 +98,9 @@ pub(crate) struct Thread {
     /// The CPU on which it was seen first.
     #[serde(default)]
     pub(crate) cpu: Option<u32>,
+    /// How long a turn of [`compute`](poundlock_statfile::speed::compute) took there, in picoseconds: the least.
+    #[serde(default)]
+    pub(crate) turn_ps: Option<u32>,
     /// When, what, lock, and more about it.
     pub(crate) events: Vec<(u64, u8, u32, u64)>,
 }
@@ -220,6 +226,10 @@ impl Process {
                     tid: life.tid,
                     cpu: life.events.iter().find_map(|event| match event.what {
                         What::Cpu { on, .. } => on,
+                        _ => None,
+                    }),
+                    turn_ps: life.events.iter().find_map(|event| match event.what {
+                        What::Cpu { turn_ps, .. } => turn_ps,
                         _ => None,
                     }),
                     events: life.events.iter().map(|event| tables.event(event, stretch.began_ns)).collect(),

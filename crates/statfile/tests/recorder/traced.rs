@@ -30,6 +30,15 @@ fn releases_are_looked_at_in_stretches_only() {
     assert_eq!((0..10_000).filter(|_| pair()).count(), 0, "it is over");
 
     let events = &stretch().threads[0].events;
+    // No CPU needs 100 ns for six additions, nor a hundredth of one.
+    let speed = events.iter().find_map(|event| match event.what {
+        What::Cpu { on, turn_ps, .. } => Some((on.is_some(), turn_ps)),
+        _ => None,
+    });
+    assert!(
+        matches!(speed, Some((true, Some(10..65_536)))),
+        "each thread says first where it is, and how fast that is: {speed:?}"
+    );
     let of = |what: fn(&What) -> bool| events.iter().filter(|event| what(&event.what)).count();
     let acquired = of(|what| matches!(what, What::Acquired { .. }));
     let released = of(|what| *what == What::Released);
