@@ -150,7 +150,6 @@ pub(crate) fn table(floors: &Floors) -> Table {
     }
     row("a futex call that wakes nobody".to_owned(), floors.futex_sleep_wake_ns.nobody, 0);
     row("a switch by sched_yield".to_owned(), floors.futex_sleep_wake_ns.switch, 0);
-    row("a turn of arithmetic, beside that".to_owned(), floors.futex_sleep_wake_ns.turn, 2);
     let queues = floors.futex_sleep_wake_ns.queues;
     row("a futex call that wakes a thread of its CPU, which waits".to_owned(), queues, 0);
     if let Some(wake) = floors.futex_sleep_wake_ns.other {

@@ -163,7 +163,7 @@ fn floors() -> Result<floor::Figures, Failure> {
 /// This machine, as a file describes one; and how long a turn of arithmetic took meanwhile, in picoseconds.
 pub(crate) fn here() -> Result<(String, u32), Failure> {
     let figures = floors()?;
-    let turn_ps = figures.floors.futex_sleep_wake_ns.turn.median * 1000.0;
+    let turn_ps = figures.floors.futex_sleep_wake_ns.turn_ns * 1000.0;
     Ok((here::description(&figures.floors, &figures.cpus), turn_ps as u32))
 }
 

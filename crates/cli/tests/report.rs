@@ -121,6 +121,7 @@ fn floors() -> Floors {
             other_cpu: Some(other_cpu),
             nobody: line,
             switch: same_cpu,
+            turn_ns: 0.7,
             queues: same_cpu,
             other: Some(Wake { call: same_cpu, runs: other_cpu }),
             preempts: same_cpu,

@@ -257,7 +257,8 @@ pub(crate) struct Inner {
     pub(crate) jitter: fastrand::Rng,
     /// By how much at most, in 256ths, calls and switches take more or less than they do on average.
     scatter: u64,
-    /// How long what a CPU's kernel does takes there, in 256ths, by number; as long as ever where nothing is said.
+    /// How long what a CPU's kernel does takes there, in 256ths, by number; as long as ever where nothing is
+    /// said.
     slow: Vec<u64>,
     adversary: Option<Adversary>,
     profile: Option<Box<Profile>>,

@@ -108,9 +108,9 @@ impl Simulation {
         self.threads.push(self.engine.spawn(None, Some(first), body));
     }
 
-    /// Calls to the kernel and switches of threads take that long on the CPUs of these numbers, in 256ths of what the
-    /// machine's description says; as long as it says where nothing is said. So a CPU is whose core a thread that is
-    /// not simulated uses, too.
+    /// Calls to the kernel and switches of threads take that long on the CPUs of these numbers, in 256ths of
+    /// what the machine's description says; as long as it says where nothing is said. So a CPU is whose core
+    /// a thread that is not simulated uses, too.
     pub fn slow_kernel(&mut self, slow: &[u64]) {
         self.engine.set_slow(slow);
     }

@@ -221,8 +221,8 @@ fn who_yields_lets_others_have_the_cpu() {
     assert!(steps[0] > 0 && steps[1] > 5 * steps[0], "{steps:?}");
 }
 
-/// Two threads that yield to each other all the time take twice as long where the kernel does; those of another CPU
-/// do not.
+/// Two threads that yield to each other all the time take twice as long where the kernel does; those of
+/// another CPU do not.
 #[test]
 fn a_slow_kernel_is_that_of_its_cpu() {
     let yields = vec![Step::Yield(0)];

@@ -85,7 +85,8 @@ pub enum What {
         gave_up: u32,
         /// The CPU that it ran on.
         on: Option<u32>,
-        /// How long a turn of [`compute`](crate::speed::compute) took there, in picoseconds, if that was measured.
+        /// How long a turn of [`compute`](crate::speed::compute) took there, in picoseconds, if that was
+        /// measured.
         turn_ps: Option<u32>,
     },
 }

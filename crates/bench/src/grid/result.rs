@@ -199,8 +199,9 @@ pub struct SleepWake {
     pub nobody: Summary,
     /// From a thread that gives its CPU away to the next.
     pub switch: Summary,
-    /// Meanwhile, a turn of [`compute`](poundlock_statfile::speed::compute) on that CPU: it tells how fast it was.
-    pub turn: Summary,
+    /// Beside the slice that gave its median, a turn of
+    /// [`compute`](poundlock_statfile::speed::compute) on that CPU: it tells how fast it was.
+    pub turn_ns: f64,
     /// A call that wakes a thread of its CPU, which does not run yet.
     pub queues: Summary,
     /// A call that wakes a thread of another CPU, which has nothing else to do; `None` if there is no other.

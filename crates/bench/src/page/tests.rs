@@ -46,7 +46,7 @@ fn floors() -> Floors {
             other_cpu: Some(ns(5000.0)),
             nobody: ns(200.0),
             switch: ns(1000.0),
-            turn: ns(0.7),
+            turn_ns: 0.7,
             queues: ns(1500.0),
             other: None,
             preempts: ns(2000.0),

@@ -41,13 +41,13 @@ pub(crate) fn run(task: &Task) -> Result<Floors> {
     let pair = |&(from, to): &(usize, usize)| Ok(Transfer { from, to, ns: transfer(task, from, to)? });
     let line_transfer_ns = task.pairs.iter().map(pair).collect::<Result<_>>()?;
     let other = task.cpus.iter().find(|&&other| other != cpu);
-    let (switch, turn) = switch(task, cpu)?;
+    let (switch, turn_ns) = switch(task, cpu)?;
     let futex_sleep_wake_ns = SleepWake {
         same_cpu: sleep_wake(task, cpu, cpu)?,
         other_cpu: other.map(|&other| sleep_wake(task, cpu, other)).transpose()?,
         nobody: nobody(task)?,
         switch,
-        turn,
+        turn_ns,
         queues: queues(cpu)?,
         other: other.map(|&other| wake(task, [cpu, other], LATE_NS, false)).transpose()?,
         preempts: wake(task, [cpu, cpu], LATE_NS, false)?.runs,
@@ -252,22 +252,26 @@ fn nobody(task: &Task) -> Result<Summary> {
 }
 
 /// From one thread to the next, of two that give their CPU away all the time; and how long a turn of
-/// arithmetic takes there, before and after each slice.
-fn switch(task: &Task, cpu: usize) -> Result<(Summary, Summary)> {
+/// arithmetic took beside the slice whose figure is the median.
+fn switch(task: &Task, cpu: usize) -> Result<(Summary, f64)> {
     let none = || Error::Options("threads that yield do not switch: no figure".to_owned());
     // Near 4 us a trip.
     let trips = (task.slice_ns / 4000).max(10);
-    let mut turns = Vec::new();
+    let mut slices = Vec::new();
     let keep = |slice: &dyn Fn() -> f64| {
-        turns.push(turn_ns());
+        let turn = turn_ns();
         let before = Usage::of_this_process();
         let ns = slice();
         let switches = Usage::of_this_process().since(&before).involuntary_switches;
-        turns.push(turn_ns());
-        (switches as f64 >= trips as f64).then(|| ns * trips as f64 / switches as f64)
+        let turn = f64::midpoint(turn, turn_ns());
+        let ns = (switches as f64 >= trips as f64).then(|| ns * trips as f64 / switches as f64)?;
+        slices.push((ns, turn));
+        Some(ns)
     };
-    let summary = round_trips(task, [cpu, cpu], trips, |_| Linux::yield_now(), keep)?;
-    summary.zip(Summary::of(turns)).ok_or_else(none)
+    let summary = round_trips(task, [cpu, cpu], trips, |_| Linux::yield_now(), keep)?.ok_or_else(none)?;
+    slices.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let (_, turn) = slices[slices.len() / 2];
+    Ok((summary, turn))
 }
 
 /// A turn of [`speed::compute`]: the least of some.
@@ -568,6 +572,7 @@ mod tests {
         for summary in all.into_iter().chain(transfers).chain(futex.other_cpu) {
             assert!(summary.min > 0.0 && summary.n >= 1 && summary.n <= 5, "{summary:?}");
         }
+        assert!(futex.turn_ns > 0.0, "{futex:?}");
         assert!(futex.queues.min > 0.0 && futex.queues.n >= 1 && futex.queues.n <= 200, "{futex:?}");
         assert_eq!(futex.other_cpu.is_some(), cpus.len() > 1);
         assert_eq!(futex.other.is_some(), cpus.len() > 1);

@@ -40,7 +40,8 @@ pub(super) struct Lives {
     pub(super) measured: Vec<Rates>,
     /// The locks' numbers in the process, by number here.
     pub(super) locks: Vec<u32>,
-    /// How long what a CPU's kernel does took there, in 256ths of what the machine's description says, by number.
+    /// How long what a CPU's kernel does took there, in 256ths of what the machine's description says, by
+    /// number.
     pub(super) slow: Vec<u64>,
     /// How many may go on at first, for each thing that is awaited.
     pub(super) before: Vec<u32>,
@@ -69,13 +70,14 @@ pub(super) struct Costs {
     pub(super) overhead: Overhead,
     /// Of a call that gives the CPU to another thread, which gives it back at once.
     pub(super) yield_ns: u64,
-    /// How long a turn of [`compute`](poundlock_statfile::speed::compute) takes, in picoseconds: where nothing slows
-    /// it down, and when the machine was measured.
+    /// How long a turn of [`compute`](poundlock_statfile::speed::compute) takes, in picoseconds: where
+    /// nothing slows it down, and when the machine was measured.
     pub(super) turn_ps: [u32; 2],
 }
 
-/// How much longer the kernel takes on a CPU that takes twice as long for arithmetic. On a Xeon, where threads of
-/// others slowed CPUs down on whose cores they were, a turn took 0.72 and 1.38 ns, and a yield 645 and 1060 ns.
+/// How much longer the kernel takes on a CPU that takes twice as long for arithmetic. On a Xeon, where
+/// threads of others slowed CPUs down on whose cores they were, a turn took 0.72 and 1.38 ns, and a yield 645
+/// and 1060 ns.
 const KERNEL: f64 = 0.7;
 
 /// See [`Lives::slow`].

@@ -98,7 +98,8 @@ pub(crate) struct Thread {
     /// The CPU on which it was seen first.
     #[serde(default)]
     pub(crate) cpu: Option<u32>,
-    /// How long a turn of [`compute`](poundlock_statfile::speed::compute) took there, in picoseconds: the least.
+    /// How long a turn of [`compute`](poundlock_statfile::speed::compute) took there, in picoseconds: the
+    /// least.
     #[serde(default)]
     pub(crate) turn_ps: Option<u32>,
     /// When, what, lock, and more about it.
