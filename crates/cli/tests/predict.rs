@@ -90,6 +90,7 @@ fn waits_for_condition_variables_are_replayed_and_crashes_are_survived() {
 /// program's work.
 #[test]
 fn a_call_that_wakes_a_thread_is_told_from_work() {
+    // Long enough for several stretches where an emulator makes each call a matter of milliseconds.
     const PROGRAM: &str = r"
         #include <pthread.h>
         #include <sched.h>
@@ -97,7 +98,7 @@ fn a_call_that_wakes_a_thread_is_told_from_work() {
         static pthread_cond_t told = PTHREAD_COND_INITIALIZER;
         static int waits;
         static void *wait(void *unused) {
-            for (int i = 0; i < 100; i++) {
+            for (int i = 0; i < 1000; i++) {
                 pthread_mutex_lock(&lock);
                 for (waits = 1; waits;)
                     pthread_cond_wait(&told, &lock);
@@ -108,7 +109,7 @@ fn a_call_that_wakes_a_thread_is_told_from_work() {
         int main(void) {
             pthread_t thread;
             pthread_create(&thread, NULL, wait, NULL);
-            for (int i = 0; i < 100; i++) {
+            for (int i = 0; i < 1000; i++) {
                 pthread_mutex_lock(&lock);
                 while (!waits) {
                     pthread_mutex_unlock(&lock);
