@@ -98,8 +98,8 @@ pub(crate) struct Thread {
     /// The CPU on which it was seen first.
     #[serde(default)]
     pub(crate) cpu: Option<u32>,
-    /// How long a turn of [`compute`](poundlock_statfile::speed::compute) took there, in picoseconds: the
-    /// least.
+    /// How long a turn of [`compute`](poundlock_statfile::speed::compute) took there then, in
+    /// picoseconds.
     #[serde(default)]
     pub(crate) turn_ps: Option<u32>,
     /// When, what, lock, and more about it.
@@ -223,17 +223,15 @@ impl Process {
             threads: stretch
                 .threads
                 .iter()
-                .map(|life| Thread {
-                    tid: life.tid,
-                    cpu: life.events.iter().find_map(|event| match event.what {
-                        What::Cpu { on, .. } => on,
+                .map(|life| {
+                    // Each begins with one.
+                    let first = life.events.iter().find_map(|event| match event.what {
+                        What::Cpu { on, turn_ps, .. } => Some((on, turn_ps)),
                         _ => None,
-                    }),
-                    turn_ps: life.events.iter().find_map(|event| match event.what {
-                        What::Cpu { turn_ps, .. } => turn_ps,
-                        _ => None,
-                    }),
-                    events: life.events.iter().map(|event| tables.event(event, stretch.began_ns)).collect(),
+                    });
+                    let (cpu, turn_ps) = first.unwrap_or_default();
+                    let events = life.events.iter().map(|event| tables.event(event, stretch.began_ns));
+                    Thread { tid: life.tid, cpu, turn_ps, events: events.collect() }
                 })
                 .collect(),
         });

@@ -237,8 +237,8 @@ fn chunk(
     Some((chunk, true))
 }
 
-/// How long a turn of [`speed::compute`] takes now: the least of some, in picoseconds. A few hundred
-/// nanoseconds in all.
+/// How long a turn of [`speed::compute`] takes now: the least of some, in picoseconds. That takes
+/// about a microsecond.
 fn turn_ps(map: Map, record: &Record) -> u32 {
     const TIMES: u32 = 3;
     const TURNS: u32 = 300;

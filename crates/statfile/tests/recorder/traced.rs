@@ -30,7 +30,7 @@ fn releases_are_looked_at_in_stretches_only() {
     assert_eq!((0..10_000).filter(|_| pair()).count(), 0, "it is over");
 
     let events = &stretch().threads[0].events;
-    // No CPU needs 100 ns for six additions, nor a hundredth of one.
+    // No CPU does six operations in 10 ps.
     let speed = events.iter().find_map(|event| match event.what {
         What::Cpu { on, turn_ps, .. } => Some((on.is_some(), turn_ps)),
         _ => None,
