@@ -5,17 +5,17 @@ use crate::real::every_way;
 use crate::real::how::How;
 use crate::support::{need, one_at_a_time};
 
-/// Enough to outlast the creation of all threads: stress-ng fails if the first one has done it all before.
-const OPERATIONS: u64 = 200_000;
-const THREADS: u64 = 8;
+/// A real-time thread may keep the one that creates the others from its CPU, and stress-ng fails if the first is
+/// at the end by then. So time ends it: Linux leaves other threads a part of each second of a CPU (50 ms), and
+/// two seconds hold one whole.
+const SECONDS: &str = "2";
+const THREADS: &str = "8";
 
 fn mutex(how: How) {
     let Some(stress_ng) = need("stress-ng", "stress-ng") else { return };
     // Real-time threads on every CPU would keep stress-ng itself from running: one at a time.
     let _alone = one_at_a_time("real-time");
-    let (threads, operations) = (THREADS.to_string(), OPERATIONS.to_string());
-    let args = ["--mutex", "1", "--mutex-procs", &threads, "--mutex-ops", &operations];
-    let args = [&args[..], &["--timeout", "0", "--metrics", "--verify"]].concat();
+    let args = ["--mutex", "1", "--mutex-procs", THREADS, "--timeout", SECONDS, "--metrics", "--verify"];
     let finished = how.launch(&stress_ng, &args).finish();
 
     // Versions differ in which of the two they write to.
@@ -26,11 +26,11 @@ fn mutex(how: How) {
         let mut words = line.split_whitespace().skip_while(|word| *word != "mutex").skip(1);
         words.next()?.parse::<u64>().ok()
     });
-    assert!(done.is_some_and(|done| done >= OPERATIONS), "{done:?} operations of {OPERATIONS}:\n{output}");
+    let done = done.filter(|done| *done > 0).unwrap_or_else(|| panic!("no operations counted:\n{output}"));
     if let Some(report) = finished.report {
-        // Real-time threads may be through with it all before stress-ng has created the last ones.
+        // The one that creates the others may be kept from creating the last ones.
         report.expect_threads(2);
-        assert!(report.acquisitions >= OPERATIONS, "only {} acquisitions", report.acquisitions);
+        assert!(report.acquisitions >= done, "{} acquisitions for {done} operations", report.acquisitions);
     }
 }
 
