@@ -1218,7 +1218,7 @@ impl Inner {
 
     /// An idle CPU gets its next thread, which is charged a part of the time until it runs.
     pub(crate) fn dispatch(&mut self, cpu: u32, latency: Picoseconds, charged: Picoseconds) {
-        let Some(next) = self.cpus.next(&self.machine, cpu, self.now, latency) else {
+        let Some(next) = self.cpus.next(&self.machine, cpu, self.now, latency.saturating_sub(charged)) else {
             self.cpus.becomes_idle(cpu, self.now);
             return;
         };

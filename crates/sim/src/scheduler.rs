@@ -465,7 +465,8 @@ impl Cpus {
     fn packs(&self, waker: u32, last: u32, id: ThreadId, now: Picoseconds) -> bool {
         let pack = self.eevdf.map_or(0, |eevdf| eevdf.pack);
         let own = if waker == last { 0.0 } else { self.entities[id as usize].used.value };
-        pack > 0 && !self.is_wanted(waker) && (self.of_late(waker, now).1 + own) * 256.0 < pack as f64
+        let alone = self.all(waker).count() <= 1;
+        pack > 0 && alone && (self.of_late(waker, now).1 + own) * 256.0 < pack as f64
     }
 
     /// EEVDF's choice for a thread whose last CPU is busy.

@@ -153,6 +153,48 @@ fn who_needs_something_waits_for_it_without_the_lock() {
     }
 }
 
+#[test]
+fn a_wait_or_a_signal_that_was_cut_off_at_the_begin_belongs_to_the_mutex() {
+    // A queue of eight whose taker waits for each. Where a signal wakes it, it waits for the mutex as well.
+    let part = |work: u64, needs, gives| {
+        vec![
+            Step::Work(work * MICROSECOND),
+            Step::Lock(0),
+            Step::Await { what: Some(needs), under: Some(0), took: 0 },
+            Step::Wake(gives),
+            Step::Work(20 * MICROSECOND),
+            Step::Unlock(0),
+        ]
+    };
+    // It was not seen to acquire the mutex.
+    let cut = |part: &[Step], needs, gives| {
+        let first = [Step::Await { what: Some(needs), under: None, took: 0 }, Step::Wake(gives)];
+        [&first[..], &part.repeat(20)].concat()
+    };
+    let machine = Machine::known()[0].flat(2);
+    for lock in ["poundlock", "any-negative", "handoff"] {
+        let waits = |threads: [Vec<Step>; 2]| {
+            let replay = Replay {
+                threads: &threads,
+                locks: &[Part { kind: Kind::Exclusive(lock), number: 1 }],
+                begins: &[],
+                cpus: &[],
+                before: &[0, 8],
+                warm_up: 1000 * MICROSECOND,
+                time: 20_000 * MICROSECOND,
+            };
+            let simulation = Simulation::new(&machine, Settings::DEFAULT, 1);
+            let waits = replay.run_in(simulation).expect("nobody waits for ever").waits[0];
+            assert!(waits.again > 100, "{lock}: {waits:?}");
+            waits.contended
+        };
+        let (makes, uses) = (part(100, 1, 0), part(1, 0, 1));
+        let whole = waits([makes.clone(), uses.clone()]);
+        let cut = waits([cut(&makes, 1, 0), cut(&uses, 0, 1)]);
+        assert_eq!((whole, cut), (0, 0), "{lock}: a signal moves who waits to the mutex");
+    }
+}
+
 /// A CPU that has just become idle takes as long to run a woken thread as the machine says of it, and only
 /// another one charges the thread for its way to it.
 #[test]

@@ -224,6 +224,8 @@ struct Wakes {
     /// How many may go on. The program knows that from its own data, which its work looks at.
     left: Cell<u32>,
     room: Room,
+    /// Under which all sleep there, unless it is bare.
+    mutex: Option<u32>,
 }
 
 impl Wakes {
@@ -296,13 +298,14 @@ enum Act {
     Step(Step),
     /// One more may go on with this: a part of a later step.
     Post(u32),
+    /// The same, under this mutex, which it does not have.
+    PostUnder(u32, u32),
     /// The rest of it.
     Signal(u32),
 }
 
-/// A condition changes under its mutex, also where the signal comes after: else the signal could come between
-/// a waiter's look and its wait. False in `changes` for what is signalled by a thread that has not had its
-/// mutex.
+/// A condition changes under its mutex, also where the signal comes after: else the signal could come between a
+/// waiter's look and its wait. False in `changes` for what is signalled by a thread that never has its mutex.
 fn acts(steps: &[Step], mutex_of: &[Option<u32>], changes: &mut [bool]) -> Vec<Act> {
     let mut acts: Vec<Act> = Vec::with_capacity(steps.len());
     let mut held: Vec<u32> = Vec::new();
@@ -316,14 +319,18 @@ fn acts(steps: &[Step], mutex_of: &[Option<u32>], changes: &mut [bool]) -> Vec<A
             }
             Step::Wake(what) => {
                 if let Some(mutex) = mutex_of[what as usize].filter(|mutex| !held.contains(mutex)) {
-                    match acts.iter().rposition(|act| *act == Act::Step(Step::Unlock(mutex))) {
-                        Some(at) => {
-                            acts.insert(at, Act::Post(what));
-                            acts.push(Act::Signal(what));
-                            continue;
-                        }
-                        None => changes[what as usize] = false,
+                    let ends = |act: &Act| *act == Act::Step(Step::Unlock(mutex));
+                    if let Some(at) = acts.iter().rposition(ends) {
+                        acts.insert(at, Act::Post(what));
+                        acts.push(Act::Signal(what));
+                        continue;
                     }
+                    if steps.contains(&Step::Unlock(mutex)) {
+                        // It had it, and was not seen to.
+                        acts.extend([Act::PostUnder(what, mutex), Act::Signal(what)]);
+                        continue;
+                    }
+                    changes[what as usize] = false;
                 }
             }
             _ => {}
@@ -373,6 +380,10 @@ impl Shared {
                     Act::Step(step) => step,
                     Act::Post(what) => {
                         self.wakes[*what as usize].post();
+                        continue;
+                    }
+                    Act::PostUnder(what, mutex) => {
+                        self.briefly(*mutex, |_| self.wakes[*what as usize].post());
                         continue;
                     }
                     Act::Signal(what) => {
@@ -432,10 +443,15 @@ impl Shared {
                         self.wakes[what as usize].post();
                         self.wakes[what as usize].signal();
                     }
-                    Step::Await { what, under: None, took } => match what {
-                        Some(what) => self.wakes[what as usize].take(None, |_| ()),
-                        None => sleep(took),
-                    },
+                    Step::Await { what: None, under: None, took } => sleep(took),
+                    Step::Await { what: Some(what), under: None, .. } => {
+                        let wakes = &self.wakes[what as usize];
+                        match wakes.mutex {
+                            // It was not seen to acquire it, before the stretch began.
+                            Some(lock) => self.briefly(lock, |made| wakes.take(Some((made, false)), |_| ())),
+                            None => wakes.take(None, |_| ()),
+                        }
+                    }
                     Step::Await { what, under: Some(lock), took } => {
                         let Some(&(_, part, reads)) = held.iter().find(|(of, ..)| *of == lock) else {
                             continue;
@@ -467,6 +483,16 @@ impl Shared {
                 work(NANOSECOND);
             }
         }
+    }
+
+    /// With this lock, which the thread was not seen to acquire.
+    fn briefly(&self, lock: u32, act: impl FnOnce(&Made)) {
+        let (made, users) = &self.locks[lock as usize][0];
+        users.set(users.get() + 1);
+        made.acquire(false);
+        act(made);
+        made.release(false);
+        users.set(users.get() - 1);
     }
 
     fn did(&self, index: usize) {
@@ -528,16 +554,14 @@ impl Replay<'_> {
         let meetings = meetings.collect();
         let taken = (0..works).map(|_| Cell::new(0)).collect();
         let locks: Vec<_> = self.locks.iter().map(make).collect();
-        // The mutex under which each is awaited, if it always is the same.
-        let mut mutex_of = vec![None; awaited as usize];
+        // The mutex under which each is awaited, if it always is the same, as far as that was seen.
+        let mut mutex_of: Vec<Option<u32>> = vec![None; awaited as usize];
         let mut is_mutex = vec![true; awaited as usize];
         for step in steps() {
-            if let Step::Await { what: Some(what), under, .. } = *step {
-                let known = mutex_of[what as usize].get_or_insert(under);
-                is_mutex[what as usize] &= *known == under;
+            if let Step::Await { what: Some(what), under: Some(under), .. } = *step {
+                is_mutex[what as usize] &= *mutex_of[what as usize].get_or_insert(under) == under;
             }
         }
-        let mutex_of: Vec<Option<u32>> = mutex_of.into_iter().map(Option::flatten).collect();
         let acts = self.threads.iter().map(|steps| acts(steps, &mutex_of, &mut is_mutex)).collect();
         let room = |what: usize| {
             let mutex = mutex_of[what].filter(|_| is_mutex[what]).map(|mutex| &locks[mutex as usize][0].0);
@@ -547,9 +571,10 @@ impl Replay<'_> {
                 _ => Room::Bare(Alone::default(), Cell::new(0)),
             }
         };
-        let wakes = (0..awaited as usize).map(|what| Wakes {
-            left: Cell::new(self.before.get(what).copied().unwrap_or(0)),
-            room: room(what),
+        let wakes = (0..awaited as usize).map(|what| {
+            let room = room(what);
+            let mutex = mutex_of[what].filter(|_| !matches!(room, Room::Bare(..)));
+            Wakes { left: Cell::new(self.before.get(what).copied().unwrap_or(0)), room, mutex }
         });
         let wakes = wakes.collect();
         let shared = Rc::new(Shared {

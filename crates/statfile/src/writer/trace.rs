@@ -1,8 +1,8 @@
 //! What a recorded process's threads do with locks, written down in stretches: TRACE in [`layout`].
 //!
 //! The fast paths know nothing of it. A thread that looks at the clock by chance, or for another reason,
-//! looks for a stretch as well; in one, it has the next acquisition and each release look. One that uses
-//! locks rarely looks each time, so that no stretch misses it.
+//! looks for a stretch as well; in one, whatever is written down has the next acquisition and each release
+//! look. One that uses locks rarely looks each time, so that no stretch misses it.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -130,6 +130,10 @@ fn note_it(map: Map, record: &Record, what: u32, word: u32, more: u64) -> bool {
         }
     }
     tracer.busy.store(0, Relaxed);
+    if stretch != 0 {
+        // Its next acquisition is part of the stretch, also where the last one came before.
+        record.until_sample.store(0, Relaxed);
+    }
     stretch != 0 || is_late
 }
 

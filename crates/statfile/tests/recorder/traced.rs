@@ -1,7 +1,7 @@
 //! What threads do with locks, written down in stretches.
 
-use crate::common::{Lock, NOWHERE, SMALL, host, now, only_file, recording, start};
-use poundlock_statfile::writer::{Manner, Options};
+use crate::common::{Lock, NOWHERE, SMALL, host, now, only_file, pair, recording, start};
+use poundlock_statfile::writer::{Ended, Manner, Options};
 use poundlock_statfile::{What, read_stretches};
 
 #[test]
@@ -43,4 +43,42 @@ fn releases_are_looked_at_in_stretches_only() {
     let acquired = of(|what| matches!(what, What::Acquired { .. }));
     let released = of(|what| *what == What::Released);
     assert!(released > 0 && acquired.abs_diff(released) <= 1, "{acquired} and {released}");
+}
+
+#[test]
+fn what_is_acquired_after_a_wait_that_began_a_stretch_is_part_of_it() {
+    recording!(Waits: directory, recorder, Options { trace: 64, ..SMALL });
+    let (lock, awaited) = (Lock::default(), Lock::default());
+    let newest = || {
+        let found = read_stretches(&only_file(directory.path())).expect("a good file").stretches;
+        found.into_iter().next_back().expect("one has begun")
+    };
+    let spin_until = |ns: u64| while now() <= ns {};
+    pair::<Waits>(lock.seen());
+    loop {
+        let last = newest();
+        spin_until(last.until_ns);
+        // Acquisitions that do not look for a stretch for a while.
+        (0..100).for_each(|_| pair::<Waits>(lock.seen()));
+        // The next one is due.
+        spin_until(last.began_ns + 11 * (last.until_ns - last.began_ns));
+        recorder.blocks(awaited.seen(), NOWHERE);
+        recorder.unblocked(Ended::Done);
+        pair::<Waits>(lock.seen());
+        let after = now();
+        let stretch = newest();
+        // If the thread had no CPU meanwhile, it may be over.
+        if stretch.began_ns == last.began_ns || after > stretch.until_ns {
+            continue;
+        }
+        let what: Vec<What> = stretch.threads[0].events.iter().map(|event| event.what).collect();
+        let woken = what.iter().rposition(|what| matches!(what, What::Unblocked { .. })).expect("a wait");
+        let seen: Vec<&What> =
+            what[woken..].iter().filter(|what| !matches!(what, What::Ended | What::Cpu { .. })).collect();
+        assert!(
+            matches!(seen[..], [What::Unblocked { .. }, What::Acquired { .. }, What::Released]),
+            "{seen:?} of {what:?}"
+        );
+        return;
+    }
 }
