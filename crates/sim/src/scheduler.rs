@@ -461,7 +461,7 @@ impl Cpus {
     }
 
     /// Whether a woken thread goes to its waker's CPU, idle CPUs or not, since both were seldom busy. It does
-    /// not where another one waits for that CPU already.
+    /// not where another one waits for that CPU already, or sleeps and counts.
     fn packs(&self, waker: u32, last: u32, id: ThreadId, now: Picoseconds) -> bool {
         let pack = self.eevdf.map_or(0, |eevdf| eevdf.pack);
         let own = if waker == last { 0.0 } else { self.entities[id as usize].used.value };
@@ -524,7 +524,7 @@ impl Cpus {
         others.filter_map(|other| self.cpus[other].current)
     }
 
-    /// Makes the next thread a CPU's current one. It has none. The switch begins after the time `latency`.
+    /// Makes the next thread a CPU's current one. It has none. The CPU counts as used from `latency` on.
     pub(crate) fn next(
         &mut self,
         machine: &Machine,
@@ -828,6 +828,11 @@ mod tests {
         crowded.leave(&machine, 2, true, MICROSECOND);
         assert_eq!(next(&mut crowded, &machine, 0, later), Some(0));
         assert_eq!(crowded.choose(&machine, 2, Some(0), later), 1, "another one waits there");
+        crowded.charge(0, 50 * MICROSECOND, later);
+        crowded.leave(&machine, 0, true, later);
+        assert_eq!(next(&mut crowded, &machine, 0, later), Some(1));
+        let later = later + 200_000 * MICROSECOND;
+        assert_eq!(crowded.choose(&machine, 2, Some(0), later), 1, "another one sleeps there, and counts");
         cpus.place(&machine, 0, 0, later);
         assert_eq!(next(&mut cpus, &machine, 0, later), Some(0));
         let busy = later + 100_000 * MICROSECOND;

@@ -195,6 +195,44 @@ fn a_wait_or_a_signal_that_was_cut_off_at_the_begin_belongs_to_the_mutex() {
     }
 }
 
+/// A thread comes to its waker's CPU as long as that is seldom used. Its way out of idleness is use, as far as
+/// the thread is charged for it.
+#[test]
+fn threads_that_are_charged_for_waking_up_are_packed_less() {
+    let turns = |charged: u32| {
+        let idle = [("awake", 0), ("wake", 100), ("wake_latency", 0), ("charged", charged), ("chance", 0)];
+        let idle = idle.into_iter().chain([("queue", 0), ("interrupt", 0)]);
+        let eevdf = [("slice", 1_400_000), ("tick", 4_000_000), ("hot", 500_000), ("pack", 128)];
+        let table = |name: &str, figures: &mut dyn Iterator<Item = (&str, u32)>| {
+            figures.fold(format!("\n[{name}]\n"), |all, (name, value)| {
+                all + &format!("{name} = {{ value = {value}, source = \"this test\" }}\n")
+            })
+        };
+        let machine = include_str!("../machines/osv-4.toml");
+        let text = machine.replace("wake_latency = { value = 600,", "wake_latency = { value = 20000,")
+            + &table("idle", &mut { idle })
+            + &table("eevdf", &mut eevdf.into_iter());
+        let works = Step::Work(MICROSECOND);
+        let replay = Replay {
+            threads: &[
+                vec![works, Step::Wake(0), Step::Await { what: Some(1), under: None, took: 0 }],
+                vec![Step::Await { what: Some(0), under: None, took: 0 }, works, Step::Wake(1)],
+            ],
+            begins: &[],
+            cpus: &[Some(0), Some(1)],
+            locks: &[],
+            before: &[],
+            warm_up: 200_000 * MICROSECOND,
+            time: 100_000 * MICROSECOND,
+        };
+        let machine = Machine::parse(&text).expect("a machine");
+        let simulation = Simulation::new(&machine, Settings::DEFAULT, 1);
+        replay.run_in(simulation).expect("nobody waits for ever").steps[0] / 3
+    };
+    let (packed, apart) = (turns(0), turns(19_000));
+    assert!(packed > 4 * apart && apart > 1000, "{packed} and {apart}");
+}
+
 /// A CPU that has just become idle takes as long to run a woken thread as the machine says of it, and only
 /// another one charges the thread for its way to it.
 #[test]
