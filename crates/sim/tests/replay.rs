@@ -195,8 +195,8 @@ fn a_wait_or_a_signal_that_was_cut_off_at_the_begin_belongs_to_the_mutex() {
     }
 }
 
-/// A thread comes to its waker's CPU as long as that is seldom used. Its way out of idleness is use, as far as
-/// the thread is charged for it.
+/// A thread comes to its waker's CPU as long as that is seldom used. Its way out of idleness is use, as far
+/// as the thread is charged for it.
 #[test]
 fn threads_that_are_charged_for_waking_up_are_packed_less() {
     let turns = |charged: u32| {
