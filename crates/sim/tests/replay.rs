@@ -101,18 +101,20 @@ fn wakes_and_meetings_keep_threads_in_step() {
     assert!(replayed(&[takes], Kind::Gone, 1).is_err());
 }
 
+/// What one end of a queue does with an item: it needs something of the other, and gives it something.
+fn part(work: u64, needs: u32, gives: u32) -> Vec<Step> {
+    vec![
+        Step::Work(work * MICROSECOND),
+        Step::Lock(0),
+        Step::Await { what: Some(needs), under: Some(0), took: 0 },
+        Step::Wake(gives),
+        Step::Unlock(0),
+    ]
+}
+
 #[test]
 fn who_needs_something_waits_for_it_without_the_lock() {
     // A queue of eight: whoever is slower has the other wait.
-    let part = |work: u64, needs, gives| {
-        vec![
-            Step::Work(work * MICROSECOND),
-            Step::Lock(0),
-            Step::Await { what: Some(needs), under: Some(0), took: 0 },
-            Step::Wake(gives),
-            Step::Unlock(0),
-        ]
-    };
     // glibc's mutex and condition variables, ours, and a lock that has none.
     for (lock, seed) in ["glibc", "poundlock", "any-negative", "handoff", "mcs"]
         .iter()
@@ -156,15 +158,10 @@ fn who_needs_something_waits_for_it_without_the_lock() {
 #[test]
 fn a_wait_or_a_signal_that_was_cut_off_at_the_begin_belongs_to_the_mutex() {
     // A queue of eight whose taker waits for each. Where a signal wakes it, it waits for the mutex as well.
-    let part = |work: u64, needs, gives| {
-        vec![
-            Step::Work(work * MICROSECOND),
-            Step::Lock(0),
-            Step::Await { what: Some(needs), under: Some(0), took: 0 },
-            Step::Wake(gives),
-            Step::Work(20 * MICROSECOND),
-            Step::Unlock(0),
-        ]
+    let part = |work, needs, gives| {
+        let mut steps = part(work, needs, gives);
+        steps.insert(4, Step::Work(20 * MICROSECOND));
+        steps
     };
     // It was not seen to acquire the mutex.
     let cut = |part: &[Step], needs, gives| {

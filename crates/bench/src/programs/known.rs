@@ -167,8 +167,9 @@ fn sysbench_mutex(_: &Path, share: f64) -> Result<Work> {
 }
 
 /// Eight threads at one mutex, which change between real-time priorities while they hold it, where they may.
-/// It fails if the first has done all before the start of the second, from whose creator it may keep the CPU for
-/// the most of a second, until Linux gives one that is not real-time its part: not less than takes longer.
+/// It fails if the first has done all before the start of the second, from whose creator it may keep the CPU
+/// for the most of a second, until Linux gives one that is not real-time its part: not less than takes
+/// longer.
 fn stress_ng(directory: &Path, share: f64) -> Result<Work> {
     let operations = part(800_000, share).max(800_000).to_string();
     let mut argv = line("stress-ng", &["--mutex", "1", "--mutex-procs", "8", "--mutex-ops", &operations]);

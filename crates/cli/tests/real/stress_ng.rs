@@ -5,9 +5,9 @@ use crate::real::every_way;
 use crate::real::how::How;
 use crate::support::{need, one_at_a_time};
 
-/// A real-time thread may keep the one that creates the others from its CPU, and stress-ng fails if the first is
-/// at the end by then. So time ends it: Linux leaves other threads a part of each second of a CPU (50 ms), and
-/// two seconds hold one whole.
+/// A real-time thread may keep the one that creates the others from its CPU, and stress-ng fails if the first
+/// is at the end by then. So time ends it: Linux leaves other threads a part of each second of a CPU (50 ms),
+/// and two seconds hold one whole.
 const SECONDS: &str = "2";
 const THREADS: &str = "8";
 

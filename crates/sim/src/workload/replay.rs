@@ -304,8 +304,9 @@ enum Act {
     Signal(u32),
 }
 
-/// A condition changes under its mutex, also where the signal comes after: else the signal could come between a
-/// waiter's look and its wait. False in `changes` for what is signalled by a thread that never has its mutex.
+/// A condition changes under its mutex, also where the signal comes after: else the signal could come between
+/// a waiter's look and its wait. False in `changes` for what is signalled by a thread that never has its
+/// mutex.
 fn acts(steps: &[Step], mutex_of: &[Option<u32>], changes: &mut [bool]) -> Vec<Act> {
     let mut acts: Vec<Act> = Vec::with_capacity(steps.len());
     let mut held: Vec<u32> = Vec::new();

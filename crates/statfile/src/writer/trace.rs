@@ -102,7 +102,7 @@ pub(super) fn begins(map: Map, record: &Record) {
     }
 }
 
-/// Whether the thread should be here again soon.
+/// In a stretch, has the thread's next acquisition come here. Whether it should outside of one, too.
 #[cold]
 #[inline(never)]
 fn note_it(map: Map, record: &Record, what: u32, word: u32, more: u64) -> bool {
@@ -134,7 +134,7 @@ fn note_it(map: Map, record: &Record, what: u32, word: u32, more: u64) -> bool {
         // Its next acquisition is part of the stretch, also where the last one came before.
         record.until_sample.store(0, Relaxed);
     }
-    stretch != 0 || is_late
+    is_late
 }
 
 fn tracer(map: Map, record: &Record) -> Option<&'static Tracer> {
