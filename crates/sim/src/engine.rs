@@ -1051,7 +1051,7 @@ impl Inner {
     fn goes_on(&mut self, cpu: u32, id: ThreadId) -> bool {
         self.charge(id);
         if self.cpus.is_wanted(cpu)
-            && let Some(idle) = self.cpus.ticks(cpu)
+            && let Some(idle) = self.cpus.ticks(cpu, self.now)
         {
             // It looks for what it can take.
             let latency = self.machine.scheduler().wake_latency;

@@ -499,8 +499,13 @@ impl Cpus {
         after.take(looks).find(|&cpu| self.is_idle(cpu)).unwrap_or(near)
     }
 
-    /// A tick of a CPU for which a thread waits. Returns an idle CPU, which is to look at the queue.
-    pub(crate) fn ticks(&mut self, cpu: u32) -> Option<u32> {
+    /// A CPU for which a thread waits is interrupted. At a tick that returns an idle CPU, which is to look at
+    /// the queue.
+    pub(crate) fn ticks(&mut self, cpu: u32, now: Picoseconds) -> Option<u32> {
+        let Eevdf { tick, .. } = self.eevdf?;
+        if (now + tick - self.first_tick(cpu, tick)) % tick != 0 {
+            return None;
+        }
         let idle = (0..self.cpus.len() as u32).find(|&other| other != cpu && self.is_idle(other))?;
         self.cpus[cpu as usize].failed += 1;
         Some(idle)
@@ -688,9 +693,12 @@ impl Cpus {
             let threads = self.cpus[cpu as usize].queue.len() as u64 + 1;
             return begun + (scheduler.latency / threads).max(scheduler.granularity);
         };
-        // Linux's CPUs have their ticks at other times than their neighbours.
-        let first = tick / self.cpus.len() as Picoseconds * Picoseconds::from(cpu);
-        begun + tick - (begun + tick - first) % tick
+        begun + tick - (begun + tick - self.first_tick(cpu, tick)) % tick
+    }
+
+    /// Linux's CPUs have their ticks at other times than their neighbours.
+    fn first_tick(&self, cpu: u32, tick: Picoseconds) -> Picoseconds {
+        tick / self.cpus.len() as Picoseconds * Picoseconds::from(cpu)
     }
 
     pub(crate) fn has_slice(&self, cpu: u32) -> bool {
@@ -861,10 +869,11 @@ mod tests {
         assert_eq!(next(&mut cpus, &machine, 1, 0), None, "it is hot");
         for _ in 0..=PATIENT {
             assert_eq!(next(&mut cpus, &machine, 1, 0), None);
-            assert_eq!(cpus.ticks(0), Some(1));
+            assert_eq!(cpus.ticks(0, 0), Some(1));
+            assert_eq!(cpus.ticks(0, MICROSECOND), None, "an interrupt is no tick");
         }
         assert_eq!(next(&mut cpus, &machine, 1, 0), Some(1));
-        assert_eq!(cpus.ticks(0), None, "nothing is idle");
+        assert_eq!(cpus.ticks(0, 0), None, "nothing is idle");
     }
 
     #[test]
