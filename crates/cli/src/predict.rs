@@ -280,13 +280,15 @@ impl Ready<'_> {
     fn replay(&self, at: usize, world: &World, machine: &Machine) -> Run {
         let length = self.lives[at / self.times].length;
         let before = &self.lives[at / self.times].before;
-        // On as many CPUs as there were, threads begin where they were.
+        // On as many CPUs as there were, threads begin where they were. On others nothing is known of each.
         let lives = &self.lives[at / self.times];
         let (cpus, slow) = if machine.cpus() == self.machine.cpus() {
             (&world.lives.cpus[..], &lives.slow[..])
         } else {
             (&[][..], &[][..])
         };
+        let mut slow = slow.to_vec();
+        slow.resize(machine.cpus(), lives.slow_elsewhere);
         let once = |threads: &[Vec<Step>], more: u32| {
             let before: Vec<u32> = before.iter().map(|before| before + more).collect();
             let replay = Replay {
@@ -299,7 +301,7 @@ impl Ready<'_> {
                 time: counted_for(length),
             };
             let mut simulation = Simulation::new(machine, SETTINGS, self.seed + at as u64);
-            simulation.slow_kernel(slow);
+            simulation.slow_kernel(&slow);
             replay.run_in(simulation)
         };
         let moves = |replayed: &Replayed| replayed.waits.iter().any(|waits| waits.acquisitions > 0);

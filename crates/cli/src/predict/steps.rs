@@ -43,6 +43,8 @@ pub(super) struct Lives {
     /// How long what a CPU's kernel does took there, in 256ths of what the machine's description says, by
     /// number.
     pub(super) slow: Vec<u64>,
+    /// The same of CPUs that no thread was seen on, and of those of another machine: as those on average.
+    pub(super) slow_elsewhere: u64,
     /// How many may go on at first, for each thing that is awaited.
     pub(super) before: Vec<u32>,
     /// How long the stretch was.
@@ -81,7 +83,7 @@ pub(super) struct Costs {
 const KERNEL: f64 = 0.7;
 
 /// See [`Lives::slow`].
-fn slow(stretch: &Stretch, [best_ps, measured_ps]: [u32; 2]) -> Vec<u64> {
+fn slow(stretch: &Stretch, [best_ps, measured_ps]: [u32; 2]) -> (Vec<u64>, u64) {
     let mut turns: Vec<Vec<f64>> = Vec::new();
     for thread in &stretch.threads {
         let (Some(cpu), Some(turn_ps)) = (thread.cpu, thread.turn_ps) else { continue };
@@ -89,11 +91,11 @@ fn slow(stretch: &Stretch, [best_ps, measured_ps]: [u32; 2]) -> Vec<u64> {
         turns[cpu as usize].push(turn_ps.into());
     }
     let takes = |turn_ps: f64| 1.0 + KERNEL * (turn_ps / f64::from(best_ps) - 1.0);
-    let of = |turns: &Vec<f64>| match turns.iter().sum::<f64>() / turns.len() as f64 {
-        turn_ps if turn_ps > 0.0 => (256.0 * takes(turn_ps) / takes(measured_ps.into())) as u64,
-        _ => 256,
-    };
-    turns.iter().map(of).collect()
+    let of = |turn_ps: f64| (256.0 * takes(turn_ps) / takes(measured_ps.into())) as u64;
+    let mean = |turns: &[f64]| (!turns.is_empty()).then(|| turns.iter().sum::<f64>() / turns.len() as f64);
+    let seen: Vec<Option<f64>> = turns.iter().map(|turns| mean(turns)).collect();
+    let others = mean(&seen.iter().copied().flatten().collect::<Vec<f64>>()).map_or(256, of);
+    (seen.into_iter().map(|turn_ps| turn_ps.map_or(others, of)).collect(), others)
 }
 
 impl Lives {
@@ -114,8 +116,8 @@ impl Lives {
         let (numbers, locks) = numbers(process);
         let wakers = Wakers::of(process, stretch, counted, costs);
         let length = stretch.length_ns * NANOSECOND;
-        let slow = slow(stretch, costs.turn_ps);
-        let mut lives = Lives { locks, length, slow, ..Lives::default() };
+        let (slow, slow_elsewhere) = slow(stretch, costs.turn_ps);
+        let mut lives = Lives { locks, length, slow, slow_elsewhere, ..Lives::default() };
         lives.measured = vec![Rates::default(); lives.locks.len()];
         let (mut blocked, mut lived) = (0, 0);
         let (mut worked_ns, mut without_ns) = (0, 0);
@@ -946,9 +948,13 @@ mod tests {
             (thread.cpu, thread.turn_ps) = (Some(cpu), Some(turn_ps));
         }
         let slow = |turn_ps| slow(&process.stretches[0], turn_ps);
-        assert_eq!(slow([1000, 1000]), [256, 256, (256.0 * (1.0 + KERNEL)) as u64]);
+        // Nothing is known of the second one: it is between those that are.
+        let (twice, between) = ((256.0 * (1.0 + KERNEL)) as u64, (256.0 * (1.0 + KERNEL / 2.0)) as u64);
+        assert_eq!(slow([1000, 1000]), (vec![256, between, twice], between));
         // What the machine's description says was measured where it was slow.
-        assert_eq!(slow([1000, 2000]), [(256.0 / (1.0 + KERNEL)) as u64, 256, 256]);
+        let of = |takes: f64| (256.0 * takes / (1.0 + KERNEL)) as u64;
+        let between = of(1.0 + KERNEL / 2.0);
+        assert_eq!(slow([1000, 2000]), (vec![of(1.0), between, 256], between));
     }
 
     #[test]
