@@ -413,13 +413,13 @@ fn ready<'a>(args: &Args, file: &Path, recording: &'a Recording) -> Result<Ready
         .map_err(|error| wrong(&format!("the machine that it was recorded on: {error}")))?;
     let own = On::of(&recording.lock, RwLocks::parse(&recording.rwlock)).unwrap_or(On::GLIBC);
     let scheduler = recorded.scheduler();
-    let yield_ns = (scheduler.syscall + 2 * scheduler.switch) / NANOSECOND;
+    let both_ns = (scheduler.syscall + 2 * scheduler.switch) / NANOSECOND;
     let stretches = recording.processes.iter().flat_map(|process| &process.stretches);
     let turns = stretches.flat_map(|stretch| &stretch.threads).filter_map(|thread| thread.turn_ps);
     let measured_ps = Some(recording.turn_ps).filter(|ps| *ps > 0);
     let best_ps = turns.chain(measured_ps).min().unwrap_or(1);
     let turn_ps = [best_ps, measured_ps.unwrap_or(best_ps)];
-    let costs = steps::Costs { overhead: recording.overhead, yield_ns, turn_ps };
+    let costs = steps::Costs::of(process, recording.overhead, both_ns, turn_ps);
     let of = |stretch| Lives::of(process, stretch, &roles, &counted, costs);
     let mut lives: Vec<Lives> = process.stretches.iter().map(of).collect();
     lives.retain(|lives| !lives.threads.is_empty() && lives.rate() * lives.length as f64 / 1e12 >= FEWEST);

@@ -70,11 +70,29 @@ pub(super) struct Rates {
 pub(super) struct Costs {
     /// Of writing down.
     pub(super) overhead: Overhead,
-    /// Of a call that gives the CPU to another thread, which gives it back at once.
+    /// Of a call that gives the CPU away where nobody else is ready.
     pub(super) yield_ns: u64,
     /// How long a turn of [`compute`](poundlock_statfile::speed::compute) takes, in picoseconds: where
     /// nothing slows it down, and when the machine was measured.
     pub(super) turn_ps: [u32; 2],
+}
+
+impl Costs {
+    /// Those of a process: with the yields of the stretch where they took least, as long as one in four of
+    /// them. Where others were ready, theirs is a part of that time. `both_ns`: to them and back at once, which
+    /// a yield takes at most.
+    pub(super) fn of(process: &Process, overhead: Overhead, both_ns: u64, turn_ps: [u32; 2]) -> Costs {
+        let usual = |stretch: &Stretch| {
+            let pairs = stretch.threads.iter().flat_map(|thread| thread.events.windows(2));
+            let yields = pairs.filter(|pair| pair[0].1 == recording::YIELDS);
+            let mut yields: Vec<u64> = yields.map(|pair| pair[1].0 - pair[0].0).collect();
+            yields.sort_unstable();
+            let ns = yields.get(yields.len() / 4)?.saturating_sub(overhead.inside_ns);
+            Some(ns * 256 / slow(stretch, turn_ps).1)
+        };
+        let least_ns = process.stretches.iter().filter_map(usual).min();
+        Costs { overhead, yield_ns: least_ns.map_or(both_ns, |ns| ns.min(both_ns)), turn_ps }
+    }
 }
 
 /// How much longer the kernel takes on a CPU that takes twice as long for arithmetic. On a Xeon, where
@@ -114,9 +132,9 @@ impl Lives {
         costs: Costs,
     ) -> Lives {
         let (numbers, locks) = numbers(process);
-        let wakers = Wakers::of(process, stretch, counted, costs);
-        let length = stretch.length_ns * NANOSECOND;
         let (slow, slow_elsewhere) = slow(stretch, costs.turn_ps);
+        let wakers = Wakers::of(process, stretch, counted, costs.yield_ns * slow_elsewhere / 256);
+        let length = stretch.length_ns * NANOSECOND;
         let mut lives = Lives { locks, length, slow, slow_elsewhere, ..Lives::default() };
         lives.measured = vec![Rates::default(); lives.locks.len()];
         let (mut blocked, mut lived) = (0, 0);
@@ -359,8 +377,7 @@ struct Wakers<'a> {
     awaited: HashSet<(usize, usize)>,
     /// The number of each barrier at which a thread met another, by lock.
     meetings: HashMap<u32, u32>,
-    /// What it takes to yield where nobody else is ready: as long as one in four, if that is no longer than a
-    /// switch there and back.
+    /// What it takes to yield where nobody else is ready.
     yields_ns: u64,
 }
 
@@ -374,14 +391,11 @@ struct Wait {
 }
 
 impl<'a> Wakers<'a> {
-    fn of(process: &Process, stretch: &Stretch, counted: &'a Counted, costs: Costs) -> Wakers<'a> {
+    fn of(process: &Process, stretch: &Stretch, counted: &'a Counted, yields_ns: u64) -> Wakers<'a> {
         let mut waits: HashMap<u32, Vec<Wait>> = HashMap::new();
         let mut signals: Vec<(u64, u32, bool, usize, usize)> = Vec::new();
-        let mut yields: Vec<u64> = Vec::new();
         for (thread, Thread { events, .. }) in stretch.threads.iter().enumerate() {
             let mut begun: Option<(u64, u32, usize)> = None;
-            let pairs = events.windows(2).filter(|pair| pair[0].1 == recording::YIELDS);
-            yields.extend(pairs.map(|pair| pair[1].0 - pair[0].0));
             for (at, &(time, what, lock, _)) in events.iter().enumerate() {
                 match what {
                     recording::BLOCKS => begun = Some((time, lock, at)),
@@ -405,12 +419,8 @@ impl<'a> Wakers<'a> {
             wakes: HashMap::new(),
             awaited: HashSet::new(),
             meetings: HashMap::new(),
-            yields_ns: 0,
+            yields_ns,
         };
-        yields.sort_unstable();
-        let usual = yields.get(yields.len() / 4).map_or(0, |ns| ns.saturating_sub(costs.overhead.inside_ns));
-        // Where others were ready, that is their time: the replay has it. They were there and back at once.
-        wakers.yields_ns = usual.min(costs.yield_ns);
         for (&lock, waits) in &waits {
             let threads: HashSet<usize> = waits.iter().map(|wait| wait.thread).collect();
             if process.locks[lock as usize].of_kind() == LockKind::Barrier && threads.len() > 1 {
@@ -871,7 +881,7 @@ mod tests {
 
     const US: u64 = 1000;
     const OVERHEAD: Overhead = Overhead { inside_ns: 100, outside_ns: 200 };
-    const COSTS: Costs = Costs { overhead: OVERHEAD, yield_ns: 20 * US, turn_ps: [700; 2] };
+    const BOTH: u64 = 20 * US;
 
     type Events = Vec<(u64, u8, u32, u64)>;
 
@@ -904,7 +914,8 @@ mod tests {
     }
 
     fn lives(process: &Process) -> Lives {
-        Lives::of(process, &process.stretches[0], &roles(process), &Counted::of(process), COSTS)
+        let costs = Costs::of(process, OVERHEAD, BOTH, [700; 2]);
+        Lives::of(process, &process.stretches[0], &roles(process), &Counted::of(process), costs)
     }
 
     const fn work(ns: u64) -> Step {
@@ -1000,7 +1011,8 @@ mod tests {
         ));
         let roles = roles(&process);
         let counted = Counted::of(&process);
-        let of = |at: usize| Lives::of(&process, &process.stretches[at], &roles, &counted, COSTS);
+        let costs = Costs::of(&process, OVERHEAD, BOTH, [700; 2]);
+        let of = |at: usize| Lives::of(&process, &process.stretches[at], &roles, &counted, costs);
         assert_eq!(of(0).threads.len(), 3);
         let second = of(1);
         assert_eq!(second.threads.len(), 2);
@@ -1109,14 +1121,29 @@ mod tests {
 
     #[test]
     fn what_others_did_meanwhile_is_no_part_of_a_yield() {
-        let lives = lives(&process(vec![vec![
-            (0, RELEASED, 1, 1),
-            (10 * US, recording::YIELDS, 0, 0),
-            (90 * US, UNBLOCKED, 0, 0),
-            (91 * US, ACQUIRED, 1, 1),
-            (92 * US, RELEASED, 1, 1),
-        ]]));
-        assert!(lives.threads[0].contains(&Step::Yield(COSTS.yield_ns * NANOSECOND)), "{:?}", lives.threads);
+        let yields = |took: u64| {
+            process(vec![vec![
+                (0, RELEASED, 1, 1),
+                (10 * US, recording::YIELDS, 0, 0),
+                (10 * US + took, UNBLOCKED, 0, 0),
+                (91 * US, ACQUIRED, 1, 1),
+                (92 * US, RELEASED, 1, 1),
+            ]])
+        };
+        let has = |process: &Process, ns: u64| {
+            let lives = lives(process);
+            assert!(lives.threads[0].contains(&Step::Yield(ns * NANOSECOND)), "{:?}", lives.threads);
+        };
+        let mut process = yields(80 * US);
+        has(&process, BOTH);
+        // In another stretch nobody was ready, or fewer were.
+        process.stretches.extend(yields(2 * US).stretches);
+        has(&process, 2 * US - 100);
+        // That one's CPU took longer for all.
+        for (stretch, turn_ps) in process.stretches.iter_mut().zip([700, 1400]) {
+            (stretch.threads[0].cpu, stretch.threads[0].turn_ps) = (Some(0), Some(turn_ps));
+        }
+        has(&process, (2 * US - 100) * 256 / (256.0 * (1.0 + KERNEL)) as u64);
     }
 
     #[test]
