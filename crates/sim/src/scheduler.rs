@@ -503,7 +503,7 @@ impl Cpus {
     /// the queue.
     pub(crate) fn ticks(&mut self, cpu: u32, now: Picoseconds) -> Option<u32> {
         let Eevdf { tick, .. } = self.eevdf?;
-        if (now + tick - self.first_tick(cpu, tick)) % tick != 0 {
+        if !(now + tick - self.first_tick(cpu, tick)).is_multiple_of(tick) {
             return None;
         }
         let idle = (0..self.cpus.len() as u32).find(|&other| other != cpu && self.is_idle(other))?;
