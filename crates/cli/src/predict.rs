@@ -282,13 +282,12 @@ impl Ready<'_> {
         let before = &self.lives[at / self.times].before;
         // On as many CPUs as there were, threads begin where they were. On others nothing is known of each.
         let lives = &self.lives[at / self.times];
-        let (cpus, slow) = if machine.cpus() == self.machine.cpus() {
-            (&world.lives.cpus[..], &lives.slow[..])
+        let (cpus, mut slow) = if machine.cpus() == self.machine.cpus() {
+            (&world.lives.cpus[..], lives.slow.clone())
         } else {
-            (&[][..], &[][..])
+            (&[][..], Vec::new())
         };
-        let mut slow = slow.to_vec();
-        slow.resize(machine.cpus(), lives.slow_elsewhere);
+        slow.resize(machine.cpus(), steps::average(&lives.slow));
         let once = |threads: &[Vec<Step>], more: u32| {
             let before: Vec<u32> = before.iter().map(|before| before + more).collect();
             let replay = Replay {

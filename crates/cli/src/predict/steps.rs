@@ -43,8 +43,6 @@ pub(super) struct Lives {
     /// How long what a CPU's kernel does took there, in 256ths of what the machine's description says, by
     /// number.
     pub(super) slow: Vec<u64>,
-    /// The same of CPUs that no thread was seen on, and of those of another machine: as those on average.
-    pub(super) slow_elsewhere: u64,
     /// How many may go on at first, for each thing that is awaited.
     pub(super) before: Vec<u32>,
     /// How long the stretch was.
@@ -79,8 +77,8 @@ pub(super) struct Costs {
 
 impl Costs {
     /// Those of a process: with the yields of the stretch where they took least, as long as one in four of
-    /// them. Where others were ready, theirs is a part of that time. `both_ns`: to them and back at once, which
-    /// a yield takes at most.
+    /// them. Where others were ready, theirs is a part of that time. `both_ns`: to them and back at once,
+    /// which a yield takes at most.
     pub(super) fn of(process: &Process, overhead: Overhead, both_ns: u64, turn_ps: [u32; 2]) -> Costs {
         let usual = |stretch: &Stretch| {
             let pairs = stretch.threads.iter().flat_map(|thread| thread.events.windows(2));
@@ -88,7 +86,7 @@ impl Costs {
             let mut yields: Vec<u64> = yields.map(|pair| pair[1].0 - pair[0].0).collect();
             yields.sort_unstable();
             let ns = yields.get(yields.len() / 4)?.saturating_sub(overhead.inside_ns);
-            Some(ns * 256 / slow(stretch, turn_ps).1)
+            Some(ns * 256 / average(&slow(stretch, turn_ps)))
         };
         let least_ns = process.stretches.iter().filter_map(usual).min();
         Costs { overhead, yield_ns: least_ns.map_or(both_ns, |ns| ns.min(both_ns)), turn_ps }
@@ -100,8 +98,8 @@ impl Costs {
 /// and 1060 ns.
 const KERNEL: f64 = 0.7;
 
-/// See [`Lives::slow`].
-fn slow(stretch: &Stretch, [best_ps, measured_ps]: [u32; 2]) -> (Vec<u64>, u64) {
+/// See [`Lives::slow`]. CPUs that no thread was seen on are as those on average.
+fn slow(stretch: &Stretch, [best_ps, measured_ps]: [u32; 2]) -> Vec<u64> {
     let mut turns: Vec<Vec<f64>> = Vec::new();
     for thread in &stretch.threads {
         let (Some(cpu), Some(turn_ps)) = (thread.cpu, thread.turn_ps) else { continue };
@@ -109,11 +107,18 @@ fn slow(stretch: &Stretch, [best_ps, measured_ps]: [u32; 2]) -> (Vec<u64>, u64) 
         turns[cpu as usize].push(turn_ps.into());
     }
     let takes = |turn_ps: f64| 1.0 + KERNEL * (turn_ps / f64::from(best_ps) - 1.0);
-    let of = |turn_ps: f64| (256.0 * takes(turn_ps) / takes(measured_ps.into())) as u64;
-    let mean = |turns: &[f64]| (!turns.is_empty()).then(|| turns.iter().sum::<f64>() / turns.len() as f64);
-    let seen: Vec<Option<f64>> = turns.iter().map(|turns| mean(turns)).collect();
-    let others = mean(&seen.iter().copied().flatten().collect::<Vec<f64>>()).map_or(256, of);
-    (seen.into_iter().map(|turn_ps| turn_ps.map_or(others, of)).collect(), others)
+    let of = |turns: &Vec<f64>| {
+        let turn_ps = (!turns.is_empty()).then(|| turns.iter().sum::<f64>() / turns.len() as f64)?;
+        Some((256.0 * takes(turn_ps) / takes(measured_ps.into())) as u64)
+    };
+    let seen: Vec<Option<u64>> = turns.iter().map(of).collect();
+    let others = average(&seen.iter().flatten().copied().collect::<Vec<u64>>());
+    seen.into_iter().map(|slow| slow.unwrap_or(others)).collect()
+}
+
+/// How slow CPUs are of which nothing is known, by [`Lives::slow`] of others.
+pub(super) fn average(slow: &[u64]) -> u64 {
+    slow.iter().sum::<u64>().checked_div(slow.len() as u64).unwrap_or(256)
 }
 
 impl Lives {
@@ -132,10 +137,10 @@ impl Lives {
         costs: Costs,
     ) -> Lives {
         let (numbers, locks) = numbers(process);
-        let (slow, slow_elsewhere) = slow(stretch, costs.turn_ps);
-        let wakers = Wakers::of(process, stretch, counted, costs.yield_ns * slow_elsewhere / 256);
+        let slow = slow(stretch, costs.turn_ps);
+        let wakers = Wakers::of(process, stretch, counted, costs.yield_ns * average(&slow) / 256);
         let length = stretch.length_ns * NANOSECOND;
-        let mut lives = Lives { locks, length, slow, slow_elsewhere, ..Lives::default() };
+        let mut lives = Lives { locks, length, slow, ..Lives::default() };
         lives.measured = vec![Rates::default(); lives.locks.len()];
         let (mut blocked, mut lived) = (0, 0);
         let (mut worked_ns, mut without_ns) = (0, 0);
@@ -958,7 +963,11 @@ mod tests {
         {
             (thread.cpu, thread.turn_ps) = (Some(cpu), Some(turn_ps));
         }
-        let slow = |turn_ps| slow(&process.stretches[0], turn_ps);
+        let slow = |turn_ps| {
+            let slow = slow(&process.stretches[0], turn_ps);
+            let average = average(&slow);
+            (slow, average)
+        };
         // Nothing is known of the second one: it is between those that are.
         let (twice, between) = ((256.0 * (1.0 + KERNEL)) as u64, (256.0 * (1.0 + KERNEL / 2.0)) as u64);
         assert_eq!(slow([1000, 1000]), (vec![256, between, twice], between));
