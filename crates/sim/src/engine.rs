@@ -260,6 +260,9 @@ pub(crate) struct Inner {
     /// How long what a CPU's kernel does takes there, in 256ths, by number; as long as ever where nothing is
     /// said.
     slow: Vec<u64>,
+    /// Until when no thread of a CPU gives it to another, by number: a thread of another CPU wakes one of its
+    /// own at once.
+    locked: Vec<Picoseconds>,
     adversary: Option<Adversary>,
     profile: Option<Box<Profile>>,
 }
@@ -297,6 +300,7 @@ impl Engine {
                 jitter: fastrand::Rng::with_seed(1),
                 scatter: 0,
                 slow: Vec::new(),
+                locked: vec![0; machine.cpus()],
                 adversary: disturbance.map(Adversary::new),
                 profile: None,
             }),
@@ -714,7 +718,7 @@ impl Engine {
         }
         let leaving = inner.machine.scheduler().switch / LEAVING;
         let cpu = inner.cpus.of(id);
-        let leaving = now + inner.scattered(cpu, leaving);
+        let leaving = now.max(inner.locked[cpu as usize]) + inner.scattered(cpu, leaving);
         inner.threads[id as usize].leaves = true;
         drop(inner);
         self.until(leaving);
@@ -1150,9 +1154,10 @@ impl Inner {
         if !comes && self.cpus.preempts(&self.machine, id, current) {
             let others = self.running && self.cpus.of(self.current) != cpu;
             let idle = self.machine.idle().filter(|_| others);
-            let at = self.now + idle.map_or(0, |idle| idle.interrupt);
-            self.announce_slice(cpu, at);
+            let (interrupt, locked) = idle.map_or((0, 0), |idle| (idle.interrupt, idle.locked));
+            self.announce_slice(cpu, self.now + interrupt);
             if others {
+                self.locked[cpu as usize] = self.now + locked;
                 return Woken::Told;
             }
         } else if !self.cpus.has_slice(cpu) {
@@ -1171,9 +1176,10 @@ impl Inner {
     /// The running thread's CPU is given to the next at this moment, if there is one. The thread suspends
     /// itself.
     fn expire(&mut self, id: ThreadId) {
-        let (cpu, now) = (self.cpus.of(id), self.now);
-        self.announce_slice(cpu, now);
-        self.goes(id, now);
+        let cpu = self.cpus.of(id);
+        let at = self.now.max(self.locked[cpu as usize]);
+        self.announce_slice(cpu, at);
+        self.goes(id, at);
     }
 
     /// Gives a CPU to the next thread, if there is one, and the one that runs there goes to the queue.
@@ -1189,6 +1195,7 @@ impl Inner {
         // Not the rest of the switch to it, if that is still under way.
         thread.stops(now, thread.done_at.saturating_sub(now.max(thread.begun)));
         self.cpus.put_back(&self.machine, cpu, now);
+        self.locked[cpu as usize] = 0;
         self.dispatch(cpu, 0, 0);
     }
 

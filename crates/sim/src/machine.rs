@@ -257,6 +257,9 @@ figures! {
         queue: NS,
         /// From a wake-up until a busy CPU is interrupted to run the thread, if it is to run at once.
         interrupt: NS,
+        /// From such a wake-up on no thread of that CPU gives it away for so long: the waker has locked its
+        /// queue until the interrupt is sent, and then the interrupt comes.
+        locked: NS,
     }
 }
 

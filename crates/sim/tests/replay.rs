@@ -192,23 +192,33 @@ fn a_wait_or_a_signal_that_was_cut_off_at_the_begin_belongs_to_the_mutex() {
     }
 }
 
+fn figures(known: &[(&str, u32)]) -> String {
+    let figure =
+        |(name, value): &(&str, u32)| format!("{name} = {{ value = {value}, source = \"this test\" }}\n");
+    known.iter().map(figure).collect()
+}
+
+/// The table `[idle]`, in nanoseconds: 0 but for these.
+fn idle(known: &[(&str, u32)]) -> String {
+    let names = ["awake", "wake", "wake_latency", "charged", "chance", "queue", "interrupt", "locked"];
+    let value = |name: &str| known.iter().find(|(of, _)| *of == name).map_or(0, |(_, value)| *value);
+    format!("\n[idle]\n{}", figures(&names.map(|name| (name, value(name)))))
+}
+
+fn with_idle(known: &[(&str, u32)]) -> Machine {
+    Machine::parse(&(include_str!("../machines/osv-4.toml").to_owned() + &idle(known))).expect("a machine")
+}
+
 /// A thread comes to its waker's CPU as long as that is seldom used. Its way out of idleness is use, as far
 /// as the thread is charged for it.
 #[test]
 fn threads_that_are_charged_for_waking_up_are_packed_less() {
     let turns = |charged: u32| {
-        let idle = [("awake", 0), ("wake", 100), ("wake_latency", 0), ("charged", charged), ("chance", 0)];
-        let idle = idle.into_iter().chain([("queue", 0), ("interrupt", 0)]);
-        let eevdf = [("slice", 1_400_000), ("tick", 4_000_000), ("hot", 500_000), ("pack", 128)];
-        let table = |name: &str, figures: &mut dyn Iterator<Item = (&str, u32)>| {
-            figures.fold(format!("\n[{name}]\n"), |all, (name, value)| {
-                all + &format!("{name} = {{ value = {value}, source = \"this test\" }}\n")
-            })
-        };
         let machine = include_str!("../machines/osv-4.toml");
         let text = machine.replace("wake_latency = { value = 600,", "wake_latency = { value = 20000,")
-            + &table("idle", &mut { idle })
-            + &table("eevdf", &mut eevdf.into_iter());
+            + &idle(&[("wake", 100), ("charged", charged)])
+            + "\n[eevdf]\n"
+            + &figures(&[("slice", 1_400_000), ("tick", 4_000_000), ("hot", 500_000), ("pack", 128)]);
         let works = Step::Work(MICROSECOND);
         let replay = Replay {
             threads: &[
@@ -235,20 +245,7 @@ fn threads_that_are_charged_for_waking_up_are_packed_less() {
 #[test]
 fn a_cpu_that_is_still_awake_is_another() {
     let machine = |awake: u32, charged: u32| {
-        let text = include_str!("../machines/osv-4.toml");
-        let figure =
-            |name: &str, value: u32| format!("{name} = {{ value = {value}, source = \"this test\" }}\n");
-        let figures = [
-            ("awake", awake),
-            ("wake", 100),
-            ("wake_latency", 20_000),
-            ("charged", charged),
-            ("chance", 0),
-            ("queue", 0),
-            ("interrupt", 0),
-        ];
-        let idle: String = figures.iter().map(|(name, value)| figure(name, *value)).collect();
-        Machine::parse(&format!("{text}\n[idle]\n{idle}")).expect("a machine")
+        with_idle(&[("awake", awake), ("wake", 100), ("wake_latency", 20_000), ("charged", charged)])
     };
     let replayed = |awake: u32, charged: u32| {
         let works = Step::Work(MICROSECOND);
@@ -278,6 +275,37 @@ fn a_cpu_that_is_still_awake_is_another() {
         turns == never && (charged / f64::from(2 * CHARGED) - 1.0).abs() < 0.05,
         "{turns} {never} {charged}"
     );
+}
+
+/// A waker has the queue of a busy CPU locked until its interrupt has come there: who computes goes on, and
+/// who yields waits for that.
+#[test]
+fn a_cpu_whose_queue_is_locked_runs_nobody_else() {
+    const TURN: u64 = 100 * MICROSECOND;
+    const TURNS: u64 = 100;
+    let gives = vec![Step::Work(TURN), Step::Wake(0)];
+    let takes = vec![Step::Await { what: Some(0), under: None, took: 0 }];
+    let steps = |locked: u32, beside: &[Step]| {
+        let machine = with_idle(&[("interrupt", 20_000), ("locked", locked)]).flat(2);
+        let replay = Replay {
+            threads: &[gives.clone(), takes.clone(), beside.to_vec()],
+            begins: &[],
+            cpus: &[Some(0), Some(1), Some(1)],
+            locks: &[],
+            before: &[],
+            warm_up: 0,
+            time: TURNS * TURN,
+        };
+        replay.run_in(Simulation::new(&machine, Settings::DEFAULT, 1)).expect("nobody waits for ever").steps
+    };
+    let computes = [Step::Work(MICROSECOND)];
+    assert_eq!(steps(0, &computes), steps(30_000, &computes));
+    let yields = [Step::Work(MICROSECOND), Step::Yield(0)];
+    let [free, locked] = [0, 30_000].map(|locked| steps(locked, &yields));
+    assert!(locked[1].abs_diff(free[1]) <= TURNS / 20 && free[1] > TURNS / 2, "{free:?} {locked:?}");
+    let (a_yield, lost) = (TURNS * TURN / (free[2] / 2), (free[2] - locked[2]) / 2);
+    let a_turn = lost * a_yield / free[1] / MICROSECOND;
+    assert!((20..=31).contains(&a_turn), "{a_turn} us lost in each turn: {free:?} {locked:?}");
 }
 
 #[test]

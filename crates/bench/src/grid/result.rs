@@ -235,6 +235,9 @@ pub struct IdleCpus {
     pub chance: f64,
     /// From the begin of a call until a thread runs whose CPU another thread computes on.
     pub busy_runs: Summary,
+    /// The same where the other one gives it away again and again, to nobody, and is interrupted; `busy_runs`
+    /// if it never was.
+    pub yielding_runs: Summary,
     /// How busy a CPU may have been of late at most, as a share of its time, for a thread that is woken there
     /// to come there, though its own CPU is idle.
     pub packs_below: f64,

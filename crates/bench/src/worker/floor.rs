@@ -49,8 +49,8 @@ pub(crate) fn run(task: &Task) -> Result<Floors> {
         switch,
         turn_ns,
         queues: queues(cpu)?,
-        other: other.map(|&other| wake(task, [cpu, other], LATE_NS, false)).transpose()?,
-        preempts: wake(task, [cpu, cpu], LATE_NS, false)?.runs,
+        other: other.map(|&other| wake(task, [cpu, other], LATE_NS, Beside::Nothing)).transpose()?,
+        preempts: wake(task, [cpu, cpu], LATE_NS, Beside::Nothing)?.runs,
         idle: other.map(|&other| idle_cpus(task, [cpu, other])).transpose()?,
     };
     // Last, because it keeps this thread to a CPU.
@@ -299,9 +299,18 @@ fn turn_ns() -> f64 {
 const LATE_NS: u64 = 20_000;
 const AWAKE_NS: [u64; 2] = [2500, 4000];
 
+/// What another thread does on the CPU of a thread that sleeps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    /// There is none.
+    Nothing,
+    Computes,
+    Yields,
+}
+
 /// A call that wakes a thread which has slept for that long, and how long after its begin the thread runs.
-/// The CPUs are the waker's and the sleeper's. `beside`: another thread computes on the sleeper's.
-fn wake(task: &Task, [here, there]: [usize; 2], slept_ns: u64, beside: bool) -> Result<Wake> {
+/// The CPUs are the waker's and the sleeper's.
+fn wake(task: &Task, [here, there]: [usize; 2], slept_ns: u64, beside: Beside) -> Result<Wake> {
     let woken = wakes(task, [here, there], slept_ns, beside)?;
     let summary = |of: fn(&Woken) -> f64| Summary::of(woken.iter().map(of)).ok_or_else(no_wake);
     Ok(Wake { call: summary(|woken| woken.call)?, runs: summary(|woken| woken.runs)? })
@@ -363,7 +372,7 @@ struct Woken {
     used: f64,
 }
 
-fn wakes(task: &Task, [here, there]: [usize; 2], slept_ns: u64, beside: bool) -> Result<Vec<Woken>> {
+fn wakes(task: &Task, [here, there]: [usize; 2], slept_ns: u64, beside: Beside) -> Result<Vec<Woken>> {
     // And when a turn was begun.
     let (all, begun) = (Turns::new(), Alone(AtomicU64::new(0)));
     // Near 30 us a turn.
@@ -381,10 +390,14 @@ fn wakes(task: &Task, [here, there]: [usize; 2], slept_ns: u64, beside: bool) ->
         let took: Vec<Option<(f64, f64)>> = (0..turns).map(turn).collect();
         kept.map(|()| took)
     };
-    let computes = || {
+    let busy = || {
         let kept = affinity::keep_to(&[there]);
         while !all.has_come_to(turns) {
-            black_box(clock::now_ns());
+            if beside == Beside::Yields {
+                Linux::yield_now();
+            } else {
+                black_box(clock::now_ns());
+            }
         }
         kept
     };
@@ -400,7 +413,8 @@ fn wakes(task: &Task, [here, there]: [usize; 2], slept_ns: u64, beside: bool) ->
     thread::scope(|scope| {
         let mut other = None;
         let wakes = || {
-            other = beside.then(|| thread::Builder::new().spawn_scoped(scope, computes));
+            let is_busy = beside != Beside::Nothing;
+            other = is_busy.then(|| thread::Builder::new().spawn_scoped(scope, busy));
             (0..turns).map(turn).collect::<Vec<f64>>()
         };
         let (calls, runs) = together(here, wakes, sleeps)?;
@@ -426,21 +440,28 @@ fn mean(mut values: Vec<f64>) -> f64 {
 fn idle_cpus(task: &Task, cpus: [usize; 2]) -> Result<IdleCpus> {
     let mut awake = Vec::new();
     for slept_ns in AWAKE_NS {
-        awake.extend(wakes(task, cpus, slept_ns, false)?);
+        awake.extend(wakes(task, cpus, slept_ns, Beside::Nothing)?);
     }
-    let late = wakes(task, cpus, LATE_NS, false)?;
+    let late = wakes(task, cpus, LATE_NS, Beside::Nothing)?;
     let each = |woken: &[Woken], of: fn(&Woken) -> f64| woken.iter().map(of).collect::<Vec<f64>>();
     let mut runs = each(&awake, |woken| woken.runs);
     runs.sort_by(f64::total_cmp);
     let early = *runs.get(runs.len() / 10).ok_or_else(no_wake)?;
     let awake_runs_ns = mean(runs);
+    // A thread that is not to run at once interrupts nobody, and whoever yields next finds it.
+    let interrupts = mean(each(&late, |woken| woken.call)) / 2.0;
+    let mut beside = wakes(task, cpus, LATE_NS, Beside::Yields)?;
+    beside.retain(|woken| woken.call >= interrupts);
+    let busy_runs = wake(task, cpus, LATE_NS, Beside::Computes)?.runs;
+    let yielding_runs = Summary::of(each(&beside, |woken| woken.runs)).unwrap_or(busy_runs);
     let [used, late] = [&awake, &late].map(|woken| mean(each(woken, |woken| woken.used)));
     Ok(IdleCpus {
         awake_call_ns: mean(each(&awake, |woken| woken.call)),
         awake_runs_ns,
         charged_ns: (late - used).max(0.0),
         chance: (1.0 - early / awake_runs_ns).clamp(0.0, 1.0),
-        busy_runs: wake(task, cpus, LATE_NS, true)?.runs,
+        busy_runs,
+        yielding_runs,
         packs_below: packs_below(cpus)?,
     })
 }
@@ -590,7 +611,7 @@ mod tests {
         if let Some(idle) = futex.idle {
             assert!(idle.awake_call_ns > 0.0 && idle.awake_runs_ns > 0.0, "{idle:?}");
             assert!(idle.charged_ns >= 0.0, "{idle:?}");
-            assert!(idle.busy_runs.min > 0.0, "{idle:?}");
+            assert!(idle.busy_runs.min > 0.0 && idle.yielding_runs.min > 0.0, "{idle:?}");
             assert!((0.0..=1.0).contains(&idle.packs_below), "{idle:?}");
         }
         if let Some(wake) = futex.other {

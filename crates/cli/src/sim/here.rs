@@ -146,6 +146,11 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
                 if at_once { (idle.busy_runs.median - call - switch).max(0.0) } else { 0.0 },
                 "bench floor: until a woken thread runs where another computes, less a call and a switch",
             ),
+            (
+                "locked",
+                if at_once { (idle.yielding_runs.median - call - switch).max(0.0) } else { 0.0 },
+                "bench floor: until a woken thread runs where another yields, less a call and a switch",
+            ),
         ]
     });
     let eevdf = has_eevdf().then(|| {
