@@ -419,8 +419,7 @@ fn ready<'a>(args: &Args, file: &Path, recording: &'a Recording) -> Result<Ready
     let best_ps = turns.chain(measured_ps).min().unwrap_or(1);
     let turn_ps = [best_ps, measured_ps.unwrap_or(best_ps)];
     let costs = steps::Costs::of(process, recording.overhead, both_ns, turn_ps);
-    let of = |stretch| Lives::of(process, stretch, &roles, &counted, costs);
-    let mut lives: Vec<Lives> = process.stretches.iter().map(of).collect();
+    let mut lives = Lives::all(process, &roles, &counted, costs);
     lives.retain(|lives| !lives.threads.is_empty() && lives.rate() * lives.length as f64 / 1e12 >= FEWEST);
     if lives.is_empty() {
         return Err(wrong(&format!(

@@ -1,12 +1,16 @@
 //! Work that threads share out among them: parts of one size, each with one lock, in the order in which they
 //! were taken.
 
+use std::collections::BTreeMap;
+
 use poundlock_sim::workload::replay::Step;
 
 /// Fewer acquisitions than this in a part may be chance.
 const LEAST: usize = 8;
 /// And so may fewer whole parts.
 const FEWEST: usize = 4;
+/// Locks come in turn if so many of ten parts have the lock that most often follows that of the part before.
+const IN_TURN: usize = 7;
 
 /// A part: when it was taken, its lock, its steps, and where its acquisitions were made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,17 +29,34 @@ struct Run {
     length: usize,
 }
 
-/// The parts that these threads have taken, if it is such that they do: steps, places and times of each.
+/// Of each thread, what is between the first run and the last: those were cut.
+fn whole(runs: &[Vec<Run>]) -> impl Iterator<Item = &Run> {
+    runs.iter().flat_map(|runs| runs.get(1..runs.len().saturating_sub(1)).unwrap_or(&[]))
+}
+
+/// How many acquisitions the parts have that the threads of a role take, if it is such that they do: by its
+/// threads of each stretch. Those in which they do other things, too, say nothing.
+pub(super) fn size<'a>(stretches: impl Iterator<Item: Iterator<Item = &'a [Step]>>) -> Option<usize> {
+    let runs = stretches.filter_map(|mut threads| {
+        threads.try_fold(Vec::new(), |all, steps| {
+            let mut all: Vec<Vec<Run>> = all;
+            all.push(runs(steps)?);
+            Some(all)
+        })
+    });
+    let runs: Vec<Vec<Run>> = runs.flatten().collect();
+    let size = whole(&runs).map(|run| run.length).min().filter(|size| *size >= LEAST)?;
+    let is_part = |run: &Run| run.length.is_multiple_of(size);
+    (whole(&runs).count() >= FEWEST && whole(&runs).all(is_part)).then_some(size)
+}
+
+/// The parts of this size that these threads of a stretch have taken, with steps, places and times of each,
+/// if they do nothing else.
 pub(super) fn of<'a>(
     lives: impl Iterator<Item = (&'a [Step], &'a [u32], &'a [u64])> + Clone,
+    size: usize,
 ) -> Option<Vec<Part<'a>>> {
     let runs: Vec<Vec<Run>> = lives.clone().map(|(steps, ..)| runs(steps)).collect::<Option<_>>()?;
-    // What a thread did first and last was cut.
-    let whole = || runs.iter().flat_map(|runs| runs.get(1..runs.len().saturating_sub(1)).unwrap_or(&[]));
-    let size = whole().map(|run| run.length).min().filter(|size| *size >= LEAST)?;
-    if whole().count() < FEWEST || whole().any(|run| run.length % size != 0) {
-        return None;
-    }
     let mut parts = Vec::new();
     for ((steps, places, wanted), runs) in lives.zip(&runs) {
         // A part begins where the one before it has released its lock.
@@ -55,7 +76,7 @@ pub(super) fn of<'a>(
         }
     }
     parts.sort_by_key(|part| part.wanted);
-    Some(parts)
+    (!parts.is_empty()).then_some(parts)
 }
 
 /// Nothing if the thread does more than use one lock at a time, or only ever one.
@@ -79,11 +100,43 @@ fn runs(steps: &[Step]) -> Option<Vec<Run>> {
     (!held).then_some(runs)
 }
 
+/// The locks in the order in which they follow each other, if they come in turn: then a part's lock hangs on
+/// its number. That of a part which began or ended outside the stretch was not seen, so some come too soon.
+fn turn(parts: &[Part<'_>]) -> Option<Vec<u32>> {
+    let mut follows: BTreeMap<u32, BTreeMap<u32, usize>> = BTreeMap::new();
+    for pair in parts.windows(2) {
+        *follows.entry(pair[0].lock).or_default().entry(pair[1].lock).or_default() += 1;
+    }
+    let next = |lock: u32| Some(*follows.get(&lock)?.iter().max_by_key(|(_, times)| **times)?.0);
+    let mut turn = vec![parts.first()?.lock];
+    loop {
+        let lock = next(turn[turn.len() - 1])?;
+        if lock == turn[0] {
+            break;
+        }
+        if turn.contains(&lock) {
+            return None;
+        }
+        turn.push(lock);
+    }
+    let in_turn = parts.windows(2).filter(|pair| next(pair[0].lock) == Some(pair[1].lock)).count();
+    let all = parts.iter().all(|part| turn.contains(&part.lock));
+    (all && in_turn * 10 >= (parts.len() - 1) * IN_TURN).then_some(turn)
+}
+
+/// These parts in the order in which they were taken; those of each lock in its turn, if locks come in turn.
+fn in_order<'a, 'b>(parts: &'b [Part<'a>]) -> Vec<&'b Part<'a>> {
+    let Some(turn) = turn(parts) else { return parts.iter().collect() };
+    let of = |lock: u32| parts.iter().filter(move |part| part.lock == lock).cycle();
+    let mut of: Vec<_> = turn.iter().map(|lock| of(*lock)).collect();
+    (0..parts.len().next_multiple_of(turn.len())).filter_map(|at| of[at % turn.len()].next()).collect()
+}
+
 /// These parts one after another, each behind a [`Step::Part`] of this number; some of them if there are more
 /// steps than `most`, so that the next would be one like the first.
 pub(super) fn in_turn(parts: &[Part<'_>], number: u32, most: usize) -> (Vec<Step>, Vec<u32>) {
     let (mut steps, mut places) = (Vec::new(), Vec::new());
-    for (at, part) in parts.iter().enumerate() {
+    for (at, part) in in_order(parts).into_iter().enumerate() {
         if steps.len() >= most && part.lock == parts[0].lock && at > 0 {
             break;
         }
@@ -122,7 +175,9 @@ mod tests {
             (&one_life[..], &places(&one)[..], &times(&one, 0)[..]),
             (&other_life[..], &places(&other)[..], &times(&other, 5)[..]),
         ];
-        let parts = of(lives.into_iter()).unwrap();
+        let size = |lives: &[&[Step]]| size(std::iter::once(lives.iter().copied()));
+        assert_eq!(size(&[&one_life, &other_life]), Some(10));
+        let parts = of(lives.into_iter(), 10).unwrap();
         let locks: Vec<u32> = parts.iter().map(|part| part.lock).collect();
         // One takes them at 30, 130, 230, 330, 430; the other at 55, 155, 255, 355.
         assert_eq!(locks, [0, 3, 2, 1, 0, 2, 0, 0, 3], "{parts:?}");
@@ -135,22 +190,45 @@ mod tests {
     }
 
     #[test]
-    fn others_keep_their_own_work() {
-        let is_shared = |lives: &[Vec<Step>]| {
-            let places: Vec<u32> = (0..100).collect();
-            let wanted: Vec<u64> = (0..100).collect();
-            of(lives.iter().map(|life| (&life[..], &places[..], &wanted[..]))).is_some()
+    fn locks_that_come_in_turn_keep_their_turn_where_a_part_was_not_seen() {
+        let parts = |locks: &[u32]| -> Vec<Part<'static>> {
+            let part = |(at, &lock): (usize, &u32)| Part { wanted: at as u64, lock, steps: &[], places: &[] };
+            locks.iter().enumerate().map(part).collect()
         };
+        let in_order = |locks: &[u32]| -> Vec<(u32, u64)> {
+            let parts = parts(locks);
+            in_order(&parts).into_iter().map(|part| (part.lock, part.wanted)).collect()
+        };
+        // One of lock 2 is not seen, and one of lock 1 at the end: the first of its own takes its place.
+        let taken = [0, 1, 2, 3, 0, 1, 3, 0, 1, 2, 3, 0];
+        let turns: Vec<u32> = (0..12).map(|at| at % 4).collect();
+        let ordered = in_order(&taken);
+        assert_eq!(ordered.iter().map(|(lock, _)| *lock).collect::<Vec<u32>>(), turns);
+        assert_eq!(ordered[8..], [(0, 7), (1, 8), (2, 2), (3, 10)]);
+        let by_chance = [0, 2, 1, 1, 3, 0, 3, 2, 0, 1, 2, 2];
+        let as_taken: Vec<(u32, u64)> = by_chance.iter().copied().zip(0..).collect();
+        assert_eq!(in_order(&by_chance), as_taken);
+    }
+
+    #[test]
+    fn others_keep_their_own_work() {
+        let sized = |stretches: &[Vec<Step>]| size(stretches.iter().map(|life| std::iter::once(&life[..])));
+        let is_shared = |stretches: &[Vec<Step>]| sized(stretches).is_some();
         let tens = [(0, 10), (1, 10), (2, 10), (3, 10), (0, 10), (1, 10)];
         assert!(is_shared(&[life(&runs_of(&tens))]));
-        assert!(!is_shared(&[life(&runs_of(&tens[..5]))]), "few");
+        let few = life(&runs_of(&tens[..5]));
+        assert!(!is_shared(std::slice::from_ref(&few)), "few");
+        assert_eq!(sized(&[few.clone(), few]), Some(10), "few in each of two stretches");
         assert!(!is_shared(&[life(&runs_of(&[(0, 90)]))]), "one lock");
         assert!(!is_shared(&[life(&(0..60).map(|at| at % 4).collect::<Vec<_>>())]), "short");
         let uneven = [&tens[..], &[(2, 11), (3, 10)]].concat();
         assert!(!is_shared(&[life(&runs_of(&uneven))]), "of several sizes");
         let mut nested = life(&runs_of(&tens));
         nested.insert(1, Step::Lock(9));
-        assert!(!is_shared(&[nested]), "two at once");
+        assert!(!is_shared(std::slice::from_ref(&nested)), "two at once");
+        assert!(is_shared(&[nested.clone(), life(&runs_of(&tens))]), "in another stretch");
+        let (places, wanted) = ([0; 70], [0; 70]);
+        assert_eq!(of(std::iter::once((&nested[..], &places[..], &wanted[..])), 10), None);
         let mut waits = life(&runs_of(&tens));
         waits.push(Step::Meet(0));
         assert!(!is_shared(&[waits]), "waits for others");

@@ -51,6 +51,18 @@ pub(super) struct Lives {
     pub(super) blocked: f64,
     /// How many of its threads had a CPU or waited for one, on average.
     pub(super) ready: f64,
+    pub(super) rest: Rest,
+}
+
+/// What is known of a stretch before the others have been read, and is of use then.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rest {
+    /// When each thread wanted what it acquired.
+    wanted: Vec<Vec<u64>>,
+    /// The roles of threads that waited for a lock all the time.
+    waiting: Vec<usize>,
+    /// What is awaited as often as threads are woken.
+    paired: Vec<u32>,
 }
 
 /// Of a lock, in a second.
@@ -127,9 +139,34 @@ impl Lives {
         self.measured.iter().map(|rates| rates.acquisitions).sum()
     }
 
-    /// The stretch of a process, whose threads have these roles. Threads that do nothing whole in it are left
-    /// out.
-    pub(super) fn of(
+    /// Each stretch of a process, whose threads have these roles. Threads that do nothing whole in it are
+    /// left out.
+    pub(super) fn all(
+        process: &Process,
+        roles: &HashMap<u32, usize>,
+        counted: &Counted,
+        costs: Costs,
+    ) -> Vec<Lives> {
+        let of = |stretch| Lives::of(process, stretch, roles, counted, costs);
+        let mut all: Vec<Lives> = process.stretches.iter().map(of).collect();
+        let roles: BTreeSet<usize> = all.iter().flat_map(|lives| lives.roles.iter().copied()).collect();
+        for role in roles {
+            let threads = all.iter().map(|lives| lives.members(role).map(|of| &lives.threads[of][..]));
+            if let Some(size) = shares::size(threads) {
+                all.iter_mut().for_each(|lives| lives.share_out(role, size));
+            }
+        }
+        for lives in &mut all {
+            lives.even_out();
+            let rest = std::mem::take(&mut lives.rest);
+            rest.waiting.into_iter().for_each(|role| lives.add_like(role));
+            rest.paired.into_iter().for_each(|what| lives.pair(what));
+        }
+        all
+    }
+
+    /// One, by itself.
+    fn of(
         process: &Process,
         stretch: &Stretch,
         roles: &HashMap<u32, usize>,
@@ -144,10 +181,6 @@ impl Lives {
         lives.measured = vec![Rates::default(); lives.locks.len()];
         let (mut blocked, mut lived) = (0, 0);
         let (mut worked_ns, mut without_ns) = (0, 0);
-        // The roles of threads that waited for a lock all the time.
-        let mut waiting = Vec::new();
-        // When each thread wanted what it acquired.
-        let mut wanted = Vec::new();
         for (index, thread) in stretch.threads.iter().enumerate() {
             let mut reading = Reading::new(process, &numbers, costs.overhead, index, &wakers);
             for (at, event) in thread.events.iter().enumerate() {
@@ -171,17 +204,12 @@ impl Lives {
                 lives.cpus.push(thread.cpu);
                 lives.places.push(life.places);
                 lives.roles.push(role);
-                wanted.push(life.wanted);
+                lives.rest.wanted.push(life.wanted);
             } else if life.waits {
-                waiting.push(role);
+                lives.rest.waiting.push(role);
             }
         }
-        lives.share_out(&wanted);
-        lives.even_out();
-        waiting.extend(starved(process, stretch).filter_map(|tid| roles.get(&tid).copied()));
-        for role in waiting {
-            lives.add_like(role);
-        }
+        lives.rest.waiting.extend(starved(process, stretch).filter_map(|tid| roles.get(&tid).copied()));
         lives.blocked = blocked as f64 / (lived as f64).max(1.0);
         lives.ready = (worked_ns + without_ns) as f64 / (stretch.length_ns as f64).max(1.0);
         let before = counted.before(process, &stretch.threads);
@@ -190,7 +218,7 @@ impl Lives {
             if counted.has(*lock) {
                 lives.before[*what as usize] = before.get(lock).copied().unwrap_or(0);
             } else {
-                lives.pair(*what);
+                lives.rest.paired.push(*what);
             }
         }
         lives
@@ -209,23 +237,26 @@ impl Lives {
         self.roles.push(role);
     }
 
+    /// The threads of this role.
+    fn members(&self, role: usize) -> impl Iterator<Item = usize> + Clone + '_ {
+        (0..self.threads.len()).filter(move |&of| self.roles[of] == role)
+    }
+
     /// Threads of a role that draw lots of work of one size, and use one lock throughout each, take them from
     /// a counter, or from a queue: which lock comes next is not in the life of one, but in what the others
     /// have taken. Threads with lists of their own would soon drift apart, and come to one lock where they
-    /// never did. `wanted`: when each thread wanted what it acquired.
-    fn share_out(&mut self, wanted: &[Vec<u64>]) {
-        let roles: BTreeSet<usize> = self.roles.iter().copied().collect();
-        for role in roles {
-            let members: Vec<usize> = (0..self.threads.len()).filter(|&of| self.roles[of] == role).collect();
-            let lives =
-                || members.iter().map(|&of| (&self.threads[of][..], &self.places[of][..], &wanted[of][..]));
-            let Some(parts) = shares::of(lives()) else { continue };
-            let average = lives().map(|(steps, ..)| steps.len()).sum::<usize>() / members.len();
-            let (steps, places) = shares::in_turn(&parts, role as u32, 2 * average);
-            for of in members {
-                self.threads[of].clone_from(&steps);
-                self.places[of].clone_from(&places);
-            }
+    /// never did.
+    fn share_out(&mut self, role: usize, size: usize) {
+        let wanted = &self.rest.wanted;
+        let lives =
+            self.members(role).map(|of| (&self.threads[of][..], &self.places[of][..], &wanted[of][..]));
+        let Some(parts) = shares::of(lives.clone(), size) else { return };
+        let average = lives.clone().map(|(steps, ..)| steps.len()).sum::<usize>() / lives.count();
+        let (steps, places) = shares::in_turn(&parts, role as u32, 2 * average);
+        let members: Vec<usize> = self.members(role).collect();
+        for of in members {
+            self.threads[of].clone_from(&steps);
+            self.places[of].clone_from(&places);
         }
     }
 
@@ -920,7 +951,7 @@ mod tests {
 
     fn lives(process: &Process) -> Lives {
         let costs = Costs::of(process, OVERHEAD, BOTH, [700; 2]);
-        Lives::of(process, &process.stretches[0], &roles(process), &Counted::of(process), costs)
+        Lives::all(process, &roles(process), &Counted::of(process), costs).remove(0)
     }
 
     const fn work(ns: u64) -> Step {
@@ -1021,9 +1052,9 @@ mod tests {
         let roles = roles(&process);
         let counted = Counted::of(&process);
         let costs = Costs::of(&process, OVERHEAD, BOTH, [700; 2]);
-        let of = |at: usize| Lives::of(&process, &process.stretches[at], &roles, &counted, costs);
-        assert_eq!(of(0).threads.len(), 3);
-        let second = of(1);
+        let all = Lives::all(&process, &roles, &counted, costs);
+        assert_eq!(all[0].threads.len(), 3);
+        let second = &all[1];
         assert_eq!(second.threads.len(), 2);
         assert_eq!(second.threads[0], second.threads[1]);
         assert_ne!(second.begins[0], second.begins[1]);
