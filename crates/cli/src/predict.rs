@@ -408,8 +408,9 @@ fn ready<'a>(args: &Args, file: &Path, recording: &'a Recording) -> Result<Ready
         .ok_or_else(|| wrong("it has no process"))?;
     let roles = steps::roles(process);
     let counted = Counted::of(process);
-    let recorded = described(&recording.machine)
-        .map_err(|error| wrong(&format!("the machine that it was recorded on: {error}")))?;
+    let recorded = described(&recording.machine).map_err(|error| {
+        wrong(&format!("its machine is not described as here: record it again ({error})"))
+    })?;
     let own = On::of(&recording.lock, RwLocks::parse(&recording.rwlock)).unwrap_or(On::GLIBC);
     let scheduler = recorded.scheduler();
     let both_ns = (scheduler.syscall + 2 * scheduler.switch) / NANOSECOND;
