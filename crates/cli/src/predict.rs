@@ -625,7 +625,9 @@ fn curve(
         let machine = ready.machine.flat(cpus);
         let members = |stretch: usize| match args.threads {
             Some(threads) => threads as usize,
-            None => (World::members(&ready.lives[stretch]) * cpus as usize).div_ceil(recorded.max(1)).max(1),
+            None => {
+                (ready.lives[stretch].members(0).count() * cpus as usize).div_ceil(recorded.max(1)).max(1)
+            }
         };
         let runs = ready.runs(ready.own, &machine, |stretch, world| {
             for (lock, change) in changes {

@@ -9,7 +9,8 @@ use poundlock_sim::workload::replay::Step;
 const LEAST: usize = 8;
 /// And so may fewer whole parts.
 const FEWEST: usize = 4;
-/// Locks come in turn if so many of ten parts have the lock that most often follows that of the part before.
+/// Locks come in turn if at least this number of ten parts have the lock that follows that of the part before
+/// most often.
 const IN_TURN: usize = 7;
 
 /// A part: when it was taken, its lock, its steps, and where its acquisitions were made.
@@ -37,14 +38,7 @@ fn whole(runs: &[Vec<Run>]) -> impl Iterator<Item = &Run> {
 /// How many acquisitions the parts have that the threads of a role take, if it is such that they do: by its
 /// threads of each stretch. Those in which they do other things, too, say nothing.
 pub(super) fn size<'a>(stretches: impl Iterator<Item: Iterator<Item = &'a [Step]>>) -> Option<usize> {
-    let runs = stretches.filter_map(|mut threads| {
-        threads.try_fold(Vec::new(), |all, steps| {
-            let mut all: Vec<Vec<Run>> = all;
-            all.push(runs(steps)?);
-            Some(all)
-        })
-    });
-    let runs: Vec<Vec<Run>> = runs.flatten().collect();
+    let runs: Vec<Vec<Run>> = stretches.filter_map(all_runs).flatten().collect();
     let size = whole(&runs).map(|run| run.length).min().filter(|size| *size >= LEAST)?;
     let is_part = |run: &Run| run.length.is_multiple_of(size);
     (whole(&runs).count() >= FEWEST && whole(&runs).all(is_part)).then_some(size)
@@ -56,7 +50,7 @@ pub(super) fn of<'a>(
     lives: impl Iterator<Item = (&'a [Step], &'a [u32], &'a [u64])> + Clone,
     size: usize,
 ) -> Option<Vec<Part<'a>>> {
-    let runs: Vec<Vec<Run>> = lives.clone().map(|(steps, ..)| runs(steps)).collect::<Option<_>>()?;
+    let runs = all_runs(lives.clone().map(|(steps, ..)| steps))?;
     let mut parts = Vec::new();
     for ((steps, places, wanted), runs) in lives.zip(&runs) {
         // A part begins where the one before it has released its lock.
@@ -77,6 +71,11 @@ pub(super) fn of<'a>(
     }
     parts.sort_by_key(|part| part.wanted);
     (!parts.is_empty()).then_some(parts)
+}
+
+/// Those of each thread; nothing if one of them does more.
+fn all_runs<'a>(threads: impl Iterator<Item = &'a [Step]>) -> Option<Vec<Vec<Run>>> {
+    threads.map(runs).collect()
 }
 
 /// Nothing if the thread does more than use one lock at a time, or only ever one.
@@ -107,10 +106,12 @@ fn turn(parts: &[Part<'_>]) -> Option<Vec<u32>> {
     for pair in parts.windows(2) {
         *follows.entry(pair[0].lock).or_default().entry(pair[1].lock).or_default() += 1;
     }
-    let next = |lock: u32| Some(*follows.get(&lock)?.iter().max_by_key(|(_, times)| **times)?.0);
+    let most_often = |times: BTreeMap<u32, usize>| Some(times.into_iter().max_by_key(|(_, times)| *times)?.0);
+    let next: BTreeMap<u32, u32> =
+        follows.into_iter().filter_map(|(lock, times)| Some((lock, most_often(times)?))).collect();
     let mut turn = vec![parts.first()?.lock];
     loop {
-        let lock = next(turn[turn.len() - 1])?;
+        let lock = *next.get(&turn[turn.len() - 1])?;
         if lock == turn[0] {
             break;
         }
@@ -119,7 +120,7 @@ fn turn(parts: &[Part<'_>]) -> Option<Vec<u32>> {
         }
         turn.push(lock);
     }
-    let in_turn = parts.windows(2).filter(|pair| next(pair[0].lock) == Some(pair[1].lock)).count();
+    let in_turn = parts.windows(2).filter(|pair| next.get(&pair[0].lock) == Some(&pair[1].lock)).count();
     let all = parts.iter().all(|part| turn.contains(&part.lock));
     (all && in_turn * 10 >= (parts.len() - 1) * IN_TURN).then_some(turn)
 }

@@ -228,7 +228,7 @@ impl Lives {
     pub(super) fn add_like(&mut self, role: usize) {
         /// Threads that were not there begin within this time: a millisecond.
         const APART: f64 = 1e9;
-        let members: Vec<usize> = (0..self.threads.len()).filter(|&at| self.roles[at] == role).collect();
+        let members: Vec<usize> = self.members(role).collect();
         let Some(&like) = members.get(self.threads.len() % members.len().max(1)) else { return };
         self.threads.push(self.threads[like].clone());
         self.begins.push(((self.threads.len() as f64 * 0.618_034).fract() * APART) as u64);
@@ -238,7 +238,7 @@ impl Lives {
     }
 
     /// The threads of this role.
-    fn members(&self, role: usize) -> impl Iterator<Item = usize> + Clone + '_ {
+    pub(super) fn members(&self, role: usize) -> impl Iterator<Item = usize> + Clone + '_ {
         (0..self.threads.len()).filter(move |&of| self.roles[of] == role)
     }
 
@@ -267,8 +267,7 @@ impl Lives {
         let (threads, places) = (self.threads.clone(), self.places.clone());
         let takes: Vec<BTreeSet<u32>> = threads.iter().map(|steps| locks_of(steps)).collect();
         for at in 0..threads.len() {
-            let members: Vec<usize> =
-                (0..threads.len()).filter(|&of| self.roles[of] == self.roles[at]).collect();
+            let members: Vec<usize> = self.members(self.roles[at]).collect();
             let average = members.iter().map(|&of| threads[of].len()).sum::<usize>() / members.len();
             let others = members.iter().filter(|&&of| of > at).chain(members.iter().filter(|&&of| of < at));
             // Locks of their own stay their own.

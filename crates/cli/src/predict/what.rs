@@ -108,7 +108,7 @@ impl World {
     /// turn.
     pub(super) fn resize(&mut self, wanted: usize) {
         let lives = &mut self.lives;
-        let members: Vec<usize> = (0..lives.threads.len()).filter(|&at| lives.roles[at] == 0).collect();
+        let members: Vec<usize> = lives.members(0).collect();
         for _ in members.len()..wanted {
             lives.add_like(0);
         }
@@ -146,11 +146,6 @@ impl World {
         self.lives.cpus.push(None);
         self.lives.places.push(Vec::new());
         self.lives.roles.push(usize::MAX);
-    }
-
-    /// How many threads have the first role.
-    pub(super) fn members(lives: &Lives) -> usize {
-        lives.roles.iter().filter(|role| **role == 0).count()
     }
 }
 
