@@ -1151,7 +1151,7 @@ impl Inner {
         let Some(current) = self.cpus.current(cpu) else { return Woken::Queued };
         // A CPU that has been told of one thread, and is not there yet, finds the next one with it.
         let comes = self.machine.idle().is_some() && self.threads[current as usize].since > self.now;
-        if !comes && self.cpus.preempts(&self.machine, id, current) {
+        if !comes && self.cpus.preempts(&self.machine, id, current, self.now) {
             let others = self.running && self.cpus.of(self.current) != cpu;
             let idle = self.machine.idle().filter(|_| others);
             let (interrupt, locked) = idle.map_or((0, 0), |idle| (idle.interrupt, idle.locked));

@@ -266,8 +266,8 @@ impl Inner {
                 let Some(current) = host.cpus.current(real) else { return };
                 self.charge_host(current);
                 let now = self.now;
-                let Some(host) = &self.host else { return };
-                if host.cpus.preempts(&host.machine, cpu, current) {
+                let Some(host) = &mut self.host else { return };
+                if host.cpus.preempts(&host.machine, cpu, current, now) {
                     self.announce_host_slice(real, now);
                 } else if !host.cpus.has_slice(real) {
                     let at = host.cpus.slice_end(&host.machine, real, now);

@@ -403,11 +403,21 @@ impl Cpus {
     }
 
     /// Whether a thread that was woken is to run at once, instead of the one that runs there.
-    pub(crate) fn preempts(&self, machine: &Machine, id: ThreadId, current: ThreadId) -> bool {
+    pub(crate) fn preempts(
+        &mut self,
+        machine: &Machine,
+        id: ThreadId,
+        current: ThreadId,
+        now: Picoseconds,
+    ) -> bool {
         if self.eevdf.is_some() {
             let cpu = self.of(current);
-            let here = &self.cpus[cpu as usize];
-            return self.first(cpu, here.queue.iter().chain(&here.asleep)) == Some(id) && !self.keeps(cpu);
+            if self.keeps(cpu) {
+                return false;
+            }
+            // It looks for the next one as if it were to switch, which sleeping threads are not.
+            self.forget(cpu, now);
+            return !self.keeps(cpu) && self.first(cpu, &self.cpus[cpu as usize].queue) == Some(id);
         }
         let time = |id: ThreadId| self.entities[id as usize].virtual_time;
         time(current) > time(id) + machine.scheduler().wakeup_granularity
@@ -461,11 +471,11 @@ impl Cpus {
     }
 
     /// Whether a woken thread goes to its waker's CPU, idle CPUs or not, since both were seldom busy. It does
-    /// not where another one waits for that CPU already, or sleeps and counts.
+    /// not where another one waits for that CPU already.
     fn packs(&self, waker: u32, last: u32, id: ThreadId, now: Picoseconds) -> bool {
         let pack = self.eevdf.map_or(0, |eevdf| eevdf.pack);
         let own = if waker == last { 0.0 } else { self.entities[id as usize].used.value };
-        let alone = self.all(waker).count() <= 1;
+        let alone = self.cpus[waker as usize].queue.is_empty();
         pack > 0 && alone && (self.of_late(waker, now).1 + own) * 256.0 < pack as f64
     }
 
@@ -769,10 +779,10 @@ mod tests {
     fn who_is_eligible_runs_to_its_deadline() {
         let (machine, mut cpus) = cpus(1, &[0, 0]);
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
-        assert!(cpus.goes_on(0, 0) && !cpus.preempts(&machine, 1, 0), "both have had nothing");
+        assert!(cpus.goes_on(0, 0) && !cpus.preempts(&machine, 1, 0, 0), "both have had nothing");
         cpus.charge(0, 100 * MICROSECOND, 100 * MICROSECOND);
         assert!(!cpus.goes_on(0, 0), "it has had more than the other");
-        assert!(cpus.preempts(&machine, 1, 0));
+        assert!(cpus.preempts(&machine, 1, 0, 0));
         cpus.put_back(&machine, 0, 100 * MICROSECOND);
         assert_eq!(next(&mut cpus, &machine, 0, 100 * MICROSECOND), Some(1));
         cpus.charge(1, 150 * MICROSECOND, 250 * MICROSECOND);
@@ -789,7 +799,7 @@ mod tests {
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
         cpus.charge(1, 300 * MICROSECOND, 0);
         cpus.place(&machine, 0, 0, 0);
-        assert!(!cpus.preempts(&machine, 0, 1), "it lacks nothing");
+        assert!(!cpus.preempts(&machine, 0, 1, 0), "it lacks nothing");
         // The other one waits for long, runs for a moment, and sleeps: what it lacks is its due.
         cpus.put_back(&machine, 0, 0);
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1), "of two that are equal: the earlier deadline");
@@ -800,7 +810,7 @@ mod tests {
         cpus.leave(&machine, 0, true, 0);
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
         cpus.place(&machine, 0, 0, 0);
-        assert!(cpus.preempts(&machine, 0, 1));
+        assert!(cpus.preempts(&machine, 0, 1, 0));
     }
 
     #[test]
@@ -812,11 +822,26 @@ mod tests {
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
         cpus.charge(1, 10 * MICROSECOND, 0);
         cpus.place(&machine, 0, 0, 0);
-        assert!(!cpus.preempts(&machine, 0, 1), "it still has had more");
+        assert!(!cpus.preempts(&machine, 0, 1, 0), "it still has had more");
         cpus.leave(&machine, 1, true, 0);
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
         cpus.place(&machine, 1, 0, 0);
-        assert!(cpus.preempts(&machine, 1, 0), "it had had less as it went to sleep");
+        assert!(cpus.preempts(&machine, 1, 0, 0), "it had had less as it went to sleep");
+    }
+
+    #[test]
+    fn who_sleeps_does_not_keep_a_woken_thread_from_its_waker_s_cpu() {
+        let (machine, mut cpus) = cpus(1, &[0, 0, 0]);
+        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
+        cpus.leave(&machine, 0, true, 0);
+        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
+        cpus.charge(1, 5 * MICROSECOND, 0);
+        cpus.leave(&machine, 1, true, 0);
+        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(2));
+        cpus.charge(2, 6 * MICROSECOND, 0);
+        // Thread 1 counts, has had less than 2, and its deadline is the earliest.
+        cpus.place(&machine, 0, 0, 0);
+        assert!(cpus.preempts(&machine, 0, 2, 0));
     }
 
     #[test]
@@ -839,8 +864,8 @@ mod tests {
         crowded.charge(0, 50 * MICROSECOND, later);
         crowded.leave(&machine, 0, true, later);
         assert_eq!(next(&mut crowded, &machine, 0, later), Some(1));
+        assert_eq!(crowded.choose(&machine, 2, Some(0), later), 0, "that one sleeps there is no matter");
         let later = later + 200_000 * MICROSECOND;
-        assert_eq!(crowded.choose(&machine, 2, Some(0), later), 1, "another one sleeps there, and counts");
         cpus.place(&machine, 0, 0, later);
         assert_eq!(next(&mut cpus, &machine, 0, later), Some(0));
         let busy = later + 100_000 * MICROSECOND;
