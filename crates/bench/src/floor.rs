@@ -159,6 +159,10 @@ pub(crate) fn table(floors: &Floors) -> Table {
     row("the same by a thread of its CPU".to_owned(), floors.futex_sleep_wake_ns.preempts, 0);
     row("the driver, for each lock and unlock".to_owned(), floors.driver_ns, 2);
     row("the timing, in each wait".to_owned(), floors.timing_ns, 0);
+    if let Some(interrupts) = floors.interrupts {
+        let a_second = interrupts.a_second;
+        row(format!("an interrupt of more than 10 us, {a_second:.0} a second"), interrupts.takes_ns, 0);
+    }
     table
 }
 

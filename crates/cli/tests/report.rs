@@ -129,6 +129,7 @@ fn floors() -> Floors {
         },
         driver_ns: driver,
         timing_ns: timing,
+        interrupts: None,
     }
 }
 

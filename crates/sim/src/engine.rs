@@ -30,7 +30,7 @@ use crate::cache::{Access, LineId, Lines, Outcome, Traffic};
 pub use crate::check::Disturbance;
 use crate::check::{Adversary, Blow, How, Place, Since};
 use crate::hypervisor::Host;
-use crate::machine::{Costs, MICROSECOND, Machine, Picoseconds};
+use crate::machine::{Costs, Interrupts, MICROSECOND, Machine, Picoseconds};
 use crate::profile::{Profile, Step};
 use crate::scheduler::{Cpus, Placed};
 
@@ -1204,7 +1204,19 @@ impl Inner {
         let time = time * self.slow.get(cpu as usize).copied().unwrap_or(256) / 256;
         match self.scatter {
             0 => time,
-            scatter => time * (256 - scatter + self.jitter.u64(..=2 * scatter)) / 256,
+            scatter => {
+                time * (256 - scatter + self.jitter.u64(..=2 * scatter)) / 256 + self.interrupted(time)
+            }
+        }
+    }
+
+    /// What interrupts take of the next so much time, by chance.
+    fn interrupted(&mut self, time: Picoseconds) -> Picoseconds {
+        match self.machine.interrupts() {
+            Some(Interrupts { every, takes }) if self.jitter.u64(..every) < time => {
+                takes / 2 + self.jitter.u64(..=takes)
+            }
+            _ => 0,
         }
     }
 

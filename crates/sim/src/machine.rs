@@ -71,6 +71,9 @@ struct Description {
     /// Left out where the scheduler is the completely fair one.
     #[serde(default)]
     eevdf: Option<FiguresOfEevdf>,
+    /// Left out where none takes long.
+    #[serde(default)]
+    interrupts: Option<FiguresOfInterrupts>,
 }
 
 fn socket() -> String {
@@ -281,6 +284,18 @@ figures! {
     }
 }
 
+figures! {
+    /// Nanoseconds.
+    FiguresOfInterrupts =>
+    /// Ticks of the timer and the like, in picoseconds: what takes a CPU from its thread and gives it back.
+    pub(crate) struct Interrupts {
+        /// From one to the next, on average.
+        every: NS,
+        /// As many take more than this as less.
+        takes: NS,
+    }
+}
+
 /// A machine to simulate.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -290,6 +305,7 @@ pub struct Machine {
     scheduler: Scheduler,
     idle: Option<Idle>,
     eevdf: Option<Eevdf>,
+    interrupts: Option<Interrupts>,
     /// Row by row.
     hops: Vec<u32>,
     /// Within a socket, smallest groups first; the last is the whole socket.
@@ -332,6 +348,11 @@ impl Machine {
         }
         if let (Some(eevdf), Some(name)) = (&mut description.eevdf, name.strip_suffix(" of eevdf")) {
             eevdf.set(name, value);
+        }
+        if let (Some(interrupts), Some(name)) =
+            (&mut description.interrupts, name.strip_suffix(" of interrupts"))
+        {
+            interrupts.set(name, value);
         }
         for group in &mut description.groups {
             if name == group.of("transfer") {
@@ -435,7 +456,12 @@ impl Machine {
         if eevdf.is_some_and(|eevdf| eevdf.tick == 0 || eevdf.slice == 0) {
             return number("tick or slice", "must take time");
         }
-        Ok(Machine { description, costs, interrupt, scheduler, idle, eevdf, hops, levels, node })
+        let interrupts = description.interrupts.as_ref();
+        let interrupts = interrupts.map(|figures| figures.values(&description.name)).transpose()?;
+        if interrupts.is_some_and(|interrupts| interrupts.every == 0) {
+            return number("every", "must take time");
+        }
+        Ok(Machine { description, costs, interrupt, scheduler, idle, eevdf, interrupts, hops, levels, node })
     }
 
     /// Its name.
@@ -469,7 +495,8 @@ impl Machine {
         sources.extend(self.description.scheduler.sources());
         let idle = self.description.idle.as_ref().map(|idle| ("idle", idle.sources()));
         let eevdf = self.description.eevdf.as_ref().map(|eevdf| ("eevdf", eevdf.sources()));
-        for (table, figures) in idle.into_iter().chain(eevdf) {
+        let interrupts = self.description.interrupts.as_ref().map(|table| ("interrupts", table.sources()));
+        for (table, figures) in idle.into_iter().chain(eevdf).chain(interrupts) {
             sources.extend(
                 figures
                     .into_iter()
@@ -546,6 +573,10 @@ impl Machine {
 
     pub(crate) fn eevdf(&self) -> Option<Eevdf> {
         self.eevdf
+    }
+
+    pub(crate) fn interrupts(&self) -> Option<Interrupts> {
+        self.interrupts
     }
 
     /// What the locks take for a node.

@@ -348,6 +348,30 @@ fn a_slow_kernel_is_that_of_its_cpu() {
     assert!((times - 2.0).abs() < 0.1, "{steps:?}");
 }
 
+/// Interrupts take a third of the time of threads that give each other their CPU, and nothing of the program's own
+/// work, which has them in it.
+#[test]
+fn interrupts_come_where_the_kernel_works() {
+    let machine = include_str!("../machines/osv-4.toml").to_owned();
+    let interrupts = figures(&[("every", 100_000), ("takes", 50_000)]);
+    let steps = [machine.clone(), machine + "\n[interrupts]\n" + &interrupts].map(|text| {
+        let machine = Machine::parse(&text).expect("a machine").flat(2);
+        let replay = Replay {
+            threads: &[vec![Step::Yield(0)], vec![Step::Yield(0)], vec![Step::Work(MICROSECOND)]],
+            locks: &[],
+            begins: &[],
+            cpus: &[Some(0), Some(0), Some(1)],
+            before: &[],
+            warm_up: 0,
+            time: 100_000 * MICROSECOND,
+        };
+        let settings = Settings { scatter: 32, ..Settings::DEFAULT };
+        replay.run_in(Simulation::new(&machine, settings, 1)).expect("nobody waits").steps
+    });
+    let share = steps[1][0] as f64 / steps[0][0] as f64;
+    assert!((share * 1.5 - 1.0).abs() < 0.1 && steps[0][2] == steps[1][2], "{steps:?}");
+}
+
 /// Writers are alone and nobody sleeps for ever, on fewer CPUs than threads.
 #[test]
 fn writers_are_alone_and_all_get_their_turn() {

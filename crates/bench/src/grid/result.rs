@@ -175,6 +175,19 @@ pub struct Floors {
     pub driver_ns: Summary,
     /// What the timing of an acquisition adds to its wait.
     pub timing_ns: Summary,
+    /// What takes a CPU from a thread that computes for a moment; `None` if nothing did.
+    #[serde(default)]
+    pub interrupts: Option<Interrupts>,
+}
+
+/// Ticks of the timer, and whatever else takes a CPU from the thread that runs there for more than ten
+/// microseconds and gives it back: in a virtual machine a tick can take as long as a wake-up.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interrupts {
+    /// How many come in a second.
+    pub a_second: f64,
+    /// What one takes.
+    pub takes_ns: Summary,
 }
 
 /// What it costs to move a cache line between two CPUs.

@@ -54,6 +54,7 @@ fn floors() -> Floors {
         },
         driver_ns: ns(3.0),
         timing_ns: ns(20.0),
+        interrupts: None,
     }
 }
 

@@ -18,7 +18,7 @@ use super::gate::Alone;
 use crate::Summary;
 use crate::affinity;
 use crate::error::{Error, Result};
-use crate::grid::result::{Floors, IdleCpus, SleepWake, Transfer, Wake};
+use crate::grid::result::{Floors, IdleCpus, Interrupts, SleepWake, Transfer, Wake};
 use crate::{Usage, clock};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -81,6 +81,7 @@ pub(crate) fn run(task: &Task) -> Result<Floors> {
         return Err(Error::Options("bare atomics: no figure".to_owned()));
     };
     Ok(Floors {
+        interrupts: interrupts(),
         bare_cas_ns,
         bare_cas_store_ns,
         bare_load_store_ns,
@@ -282,6 +283,31 @@ fn switch(task: &Task, cpu: usize) -> Result<(Summary, f64)> {
     slices.sort_by(|one, other| one.0.total_cmp(&other.0));
     let (_, turn) = slices[slices.len() / 2];
     Ok((summary, turn))
+}
+
+/// What interrupts the calling thread, which does nothing but look at the clock. Another thread that has its
+/// CPU meanwhile is no interrupt.
+fn interrupts() -> Option<Interrupts> {
+    const TIME_NS: u64 = 100_000_000;
+    const LONG_NS: u64 = 10_000;
+    let mut taken = Vec::new();
+    let begun = clock::now_ns();
+    let (mut last, mut before) = (begun, Usage::of_this_thread());
+    while last - begun < TIME_NS {
+        let now = clock::now_ns();
+        if now - last > LONG_NS {
+            let used = Usage::of_this_thread();
+            if used.since(&before).involuntary_switches == 0 {
+                taken.push((now - last) as f64);
+            }
+            before = used;
+            last = clock::now_ns();
+        } else {
+            last = now;
+        }
+    }
+    let a_second = taken.len() as f64 * 1e9 / (last - begun) as f64;
+    Some(Interrupts { a_second, takes_ns: Summary::of(taken)? })
 }
 
 /// A turn of [`speed::compute`]: the least of some.
@@ -604,6 +630,9 @@ mod tests {
             assert!(summary.min > 0.0 && summary.n >= 1 && summary.n <= 5, "{summary:?}");
         }
         assert!(futex.turn_ns > 0.0, "{futex:?}");
+        if let Some(Interrupts { a_second, takes_ns }) = floors.interrupts {
+            assert!(a_second > 0.0 && takes_ns.min > 10_000.0, "{floors:?}");
+        }
         assert!(futex.queues.min > 0.0 && futex.queues.n >= 1 && futex.queues.n <= 200, "{futex:?}");
         assert_eq!(futex.other_cpu.is_some(), cpus.len() > 1);
         assert_eq!(futex.other.is_some(), cpus.len() > 1);

@@ -153,6 +153,10 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
             ),
         ]
     });
+    let interrupts = floors.interrupts.map(|interrupts| {
+        let source = "bench floor: interrupts of a thread that computes, of more than 10 us";
+        [("every", 1e9 / interrupts.a_second, source), ("takes", interrupts.takes_ns.median, source)]
+    });
     let eevdf = has_eevdf().then(|| {
         [
             ("slice", slice, cfs),
@@ -173,6 +177,7 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
     let mut tables = vec![("costs", &costs[..]), ("scheduler", &scheduler[..])];
     tables.extend(idle.as_ref().map(|idle| ("idle", &idle[..])));
     tables.extend(eevdf.as_ref().map(|eevdf| ("eevdf", &eevdf[..])));
+    tables.extend(interrupts.as_ref().map(|interrupts| ("interrupts", &interrupts[..])));
     for (table, figures) in tables {
         // Writing to a string does not fail.
         let _ = writeln!(text, "\n[{table}]");
