@@ -348,6 +348,34 @@ fn a_slow_kernel_is_that_of_its_cpu() {
     assert!((times - 2.0).abs() < 0.1, "{steps:?}");
 }
 
+/// Two threads that wake each other on two slow CPUs are slowed by two fifths of that: most of it is the way
+/// to the other CPU.
+#[test]
+fn a_slow_cpu_is_woken_nearly_as_soon() {
+    let text = include_str!("../machines/osv-4.toml");
+    let text = text.replace("wake_latency = { value = 600,", "wake_latency = { value = 50000,");
+    let machine = Machine::parse(&text).expect("a machine");
+    let turns = |slow: u64| {
+        let works = Step::Work(MICROSECOND);
+        let gives = vec![works, Step::Wake(0), Step::Await { what: Some(1), under: None, took: 0 }];
+        let takes = vec![Step::Await { what: Some(0), under: None, took: 0 }, works, Step::Wake(1)];
+        let replay = Replay {
+            threads: &[gives, takes],
+            locks: &[],
+            begins: &[],
+            cpus: &[Some(0), Some(1)],
+            before: &[],
+            warm_up: 0,
+            time: 20_000 * MICROSECOND,
+        };
+        let mut simulation = Simulation::new(&machine, Settings::DEFAULT, 1);
+        simulation.slow_kernel(&[slow, slow]);
+        replay.run_in(simulation).expect("nobody waits for ever").steps[0] as f64
+    };
+    let share = turns(256) / turns(512);
+    assert!((share - 1.4).abs() < 0.05, "{share}");
+}
+
 /// Interrupts take a third of the time of threads that give each other their CPU, and nothing of the program's own
 /// work, which has them in it.
 #[test]

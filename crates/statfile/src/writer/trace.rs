@@ -242,10 +242,10 @@ fn chunk(
 }
 
 /// How long a turn of [`speed::compute`] takes now: the least of some, in picoseconds. That takes
-/// about a microsecond.
+/// two microseconds or more.
 fn turn_ps(map: Map, record: &Record) -> u32 {
     const TIMES: u32 = 3;
-    const TURNS: u32 = 300;
+    const TURNS: u32 = 1000;
     let now = || clock::ticks(record.clock.load(Relaxed));
     let once = |_| {
         let begun = now();
