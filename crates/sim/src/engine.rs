@@ -1205,8 +1205,9 @@ impl Inner {
         self.scattered_by(slow, time)
     }
 
-    /// The same of what has to reach another CPU: most of that is the hypervisor's, and slowed less. On a Xeon
-    /// where yields took 1.6 times as long, as another thread had a part of the core, wake-ups took 1.24.
+    /// The same of what has to reach another CPU: most of that is the hypervisor's, and slowed less. On a
+    /// Xeon where yields took 1.6 times as long, as another thread had a part of the core, wake-ups took
+    /// 1.24.
     fn reaches(&mut self, cpu: u32, time: Picoseconds) -> Picoseconds {
         let slow = self.slow.get(cpu as usize).copied().unwrap_or(256);
         self.scattered_by(256 + (slow.max(256) - 256) * 2 / 5, time)

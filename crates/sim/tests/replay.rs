@@ -376,8 +376,8 @@ fn a_slow_cpu_is_woken_nearly_as_soon() {
     assert!((share - 1.4).abs() < 0.05, "{share}");
 }
 
-/// Interrupts take a third of the time of threads that give each other their CPU, and nothing of the program's own
-/// work, which has them in it.
+/// Interrupts take a third of the time of threads that give each other their CPU, and nothing of the
+/// program's own work, which has them in it.
 #[test]
 fn interrupts_come_where_the_kernel_works() {
     let machine = include_str!("../machines/osv-4.toml").to_owned();
