@@ -1201,16 +1201,19 @@ impl Inner {
 
     /// What takes this CPU's kernel that long on average, and longer where the CPU is slow.
     fn scattered(&mut self, cpu: u32, time: Picoseconds) -> Picoseconds {
-        let slow = self.slow.get(cpu as usize).copied().unwrap_or(256);
-        self.scattered_by(slow, time)
+        self.scattered_by(self.slowness(cpu), time)
     }
 
     /// The same of what has to reach another CPU: most of that is the hypervisor's, and slowed less. On a
     /// Xeon where yields took 1.6 times as long, as another thread had a part of the core, wake-ups took
     /// 1.24.
     fn reaches(&mut self, cpu: u32, time: Picoseconds) -> Picoseconds {
-        let slow = self.slow.get(cpu as usize).copied().unwrap_or(256);
-        self.scattered_by(256 + (slow.max(256) - 256) * 2 / 5, time)
+        self.scattered_by((2 * self.slowness(cpu) + 3 * 256) / 5, time)
+    }
+
+    /// How long a CPU's kernel takes, in 256ths.
+    fn slowness(&self, cpu: u32) -> u64 {
+        self.slow.get(cpu as usize).copied().unwrap_or(256)
     }
 
     fn scattered_by(&mut self, slow: u64, time: Picoseconds) -> Picoseconds {

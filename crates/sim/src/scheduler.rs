@@ -864,7 +864,7 @@ mod tests {
         crowded.charge(0, 50 * MICROSECOND, later);
         crowded.leave(&machine, 0, true, later);
         assert_eq!(next(&mut crowded, &machine, 0, later), Some(1));
-        assert_eq!(crowded.choose(&machine, 2, Some(0), later), 0, "that one sleeps there is no matter");
+        assert_eq!(crowded.choose(&machine, 2, Some(0), later), 0, "who sleeps there is no matter");
         let later = later + 200_000 * MICROSECOND;
         cpus.place(&machine, 0, 0, later);
         assert_eq!(next(&mut cpus, &machine, 0, later), Some(0));
