@@ -544,8 +544,7 @@ impl Engine {
                 self.sleep(inner, Some(now + time));
             }
             Blow::Hold(How::Yields, _) if !keeps => {
-                if inner.cpus.yields(id) {
-                    inner.expire(id);
+                if inner.yields(id) {
                     drop(inner);
                     self.suspend();
                 }
@@ -805,8 +804,7 @@ impl Engine {
         self.enter();
         let mut inner = self.inner.borrow_mut();
         let id = inner.current;
-        if inner.cpus.yields(id) {
-            inner.expire(id);
+        if inner.yields(id) {
             drop(inner);
             self.suspend();
         }
@@ -1171,6 +1169,16 @@ impl Inner {
     pub(crate) fn announce_slice(&mut self, cpu: u32, at: Picoseconds) {
         let token = self.cpus.new_slice(cpu);
         self.announce(at, What::Slice(cpu, token));
+    }
+
+    /// The running thread yields. Whether another one is to run: then it suspends itself.
+    fn yields(&mut self, id: ThreadId) -> bool {
+        self.charge(id);
+        let yields = self.cpus.yields(id, self.now);
+        if yields {
+            self.expire(id);
+        }
+        yields
     }
 
     /// The running thread's CPU is given to the next at this moment, if there is one. The thread suspends

@@ -13,8 +13,9 @@
 //! Of those, the one with the earliest deadline runs: a slice ahead of what it had when it got that deadline.
 //! It runs up to it, unless it is no longer eligible. What a thread lacks as it goes to sleep, its lag, it
 //! lacks when it is woken, too; what it had too much is forgotten as the others run. The end of a slice is
-//! noticed at ticks, and when a thread becomes ready. A woken thread whose last CPU is busy may go to its
-//! waker's if there has been less to run there of late, to one that it was on before, or to an idle one.
+//! noticed at ticks, and when a thread becomes ready. A thread that yields gives up its slice, unless it is
+//! alone. A woken thread whose last CPU is busy may go to its waker's if there has been less to run there of
+//! late, to one that it was on before, or to an idle one.
 //!
 //! Nothing here takes or announces time: [`crate::engine`] does.
 
@@ -669,14 +670,20 @@ impl Cpus {
         }
     }
 
-    /// The running thread wants to be the last of its CPU to run again. Whether another thread wants to run.
-    pub(crate) fn yields(&mut self, id: ThreadId) -> bool {
+    /// The running thread, which has been charged, wants to be the last of its CPU to run again. Whether
+    /// another thread wants to run.
+    pub(crate) fn yields(&mut self, id: ThreadId, now: Picoseconds) -> bool {
         let cpu = self.of(id);
         if let Some(eevdf) = self.eevdf {
-            if self.is_eligible(cpu, id) {
-                let entity = &mut self.entities[id as usize];
-                entity.virtual_time = entity.deadline;
-                entity.deadline += eevdf.slice;
+            // Where it is alone Linux does nothing. A thread that sleeps and counts is company, until Linux
+            // looks for the next one.
+            if self.all(cpu).count() > 1 {
+                if self.is_eligible(cpu, id) {
+                    let entity = &mut self.entities[id as usize];
+                    entity.virtual_time = entity.deadline;
+                    entity.deadline += eevdf.slice;
+                }
+                self.forget(cpu, now);
             }
             return self.is_wanted(cpu);
         }
@@ -908,9 +915,30 @@ mod tests {
         for _ in 0..6 {
             let id = next(&mut cpus, &machine, 0, 0).expect("two are ready");
             order.push(id);
-            assert!(cpus.yields(id) && !cpus.goes_on(0, 0));
+            assert!(cpus.yields(id, 0) && !cpus.goes_on(0, 0));
             cpus.put_back(&machine, 0, 0);
         }
         assert_eq!(order, [0, 1, 0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn who_yields_alone_gives_nothing_up_and_a_sleeping_thread_counts_no_more() {
+        let (machine, mut cpus) = cpus(1, &[0, 0]);
+        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
+        cpus.charge(0, 50 * MICROSECOND, 0);
+        cpus.put_back(&machine, 0, 0);
+        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
+        cpus.charge(1, 100 * MICROSECOND, 0);
+        cpus.leave(&machine, 1, true, 0);
+        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
+        let had = |cpus: &Cpus| (cpus.entities[0].virtual_time, cpus.entities[0].deadline);
+        let (time, deadline) = had(&cpus);
+        assert!(!cpus.yields(0, 0), "the other one sleeps");
+        assert_eq!(had(&cpus), (deadline, deadline + EEVDF.slice), "but it counted, at {time}");
+        assert!(!cpus.yields(0, 0));
+        assert_eq!(had(&cpus), (deadline, deadline + EEVDF.slice), "now it is alone");
+        cpus.charge(0, MICROSECOND, 0);
+        cpus.place(&machine, 1, 0, 0);
+        assert!(!cpus.preempts(&machine, 1, 0, 0), "it is owed nothing of what the other one gave up");
     }
 }
