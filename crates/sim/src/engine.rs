@@ -1167,8 +1167,9 @@ impl Inner {
     }
 
     pub(crate) fn announce_slice(&mut self, cpu: u32, at: Picoseconds) {
-        let token = self.cpus.new_slice(cpu);
-        self.announce(at, What::Slice(cpu, token));
+        if let Some(token) = self.cpus.new_slice(cpu, at) {
+            self.announce(at, What::Slice(cpu, token));
+        }
     }
 
     /// The running thread yields. Whether another one is to run: then it suspends itself.

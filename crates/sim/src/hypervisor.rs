@@ -307,8 +307,9 @@ impl Inner {
 
     fn announce_host_slice(&mut self, real: u32, at: Picoseconds) {
         let Some(host) = &mut self.host else { return };
-        let token = host.cpus.new_slice(real);
-        self.announce(at, What::HostSlice(real, token));
+        if let Some(token) = host.cpus.new_slice(real, at) {
+            self.announce(at, What::HostSlice(real, token));
+        }
     }
 
     /// A virtual CPU's slice of a real one is over.

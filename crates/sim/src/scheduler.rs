@@ -89,9 +89,12 @@ struct Cpu {
     asleep: Vec<ThreadId>,
     /// The least that a thread here has had.
     least: Picoseconds,
-    /// The event that ends the slice.
+    /// The event that ends the slice, if one does.
     slice: u64,
     limited: bool,
+    slices: u64,
+    /// The last one of those that are still to come, and when that is.
+    to_come: Option<(Picoseconds, u64)>,
     /// At how many of its ticks another CPU was idle, and found nothing to take.
     failed: u32,
     /// Since when it is idle, if it is.
@@ -557,7 +560,6 @@ impl Cpus {
         let first = self.first(cpu, &self.cpus[cpu as usize].queue);
         let here = &mut self.cpus[cpu as usize];
         here.limited = false;
-        here.slice += 1;
         let id = first?;
         let at = here.queue.iter().position(|&other| other == id)?;
         here.queue.swap_remove(at);
@@ -722,21 +724,33 @@ impl Cpus {
         self.cpus[cpu as usize].limited
     }
 
-    /// A new end of a CPU's slice; the previous one is void.
-    pub(crate) fn new_slice(&mut self, cpu: u32) -> u64 {
+    /// A new end of a CPU's slice; the previous one is void. The event that is to be announced, unless one
+    /// that was comes at that time: most slices of a CPU whose threads yield end at the same tick.
+    pub(crate) fn new_slice(&mut self, cpu: u32, at: Picoseconds) -> Option<u64> {
         let here = &mut self.cpus[cpu as usize];
         here.limited = true;
-        here.slice += 1;
-        here.slice
+        if let Some((last, slice)) = here.to_come
+            && last == at
+        {
+            here.slice = slice;
+            return None;
+        }
+        here.slices += 1;
+        here.slice = here.slices;
+        if here.to_come.is_none_or(|(last, _)| last < at) {
+            here.to_come = Some((at, here.slice));
+        }
+        Some(here.slice)
     }
 
-    /// Whether an end of a slice is not void.
+    /// The end of a slice comes. Whether it is not void.
     pub(crate) fn slice_ends(&mut self, cpu: u32, slice: u64) -> bool {
         let here = &mut self.cpus[cpu as usize];
-        let ends = here.limited && here.slice == slice;
-        if ends {
-            here.limited = false;
+        if here.to_come.is_some_and(|(_, last)| last == slice) {
+            here.to_come = None;
         }
+        let ends = here.limited && here.slice == slice;
+        here.limited &= !ends;
         ends
     }
 }
