@@ -237,9 +237,21 @@ struct Ready<'a> {
 /// A stretch is replayed for so long before anything is counted, or for its own length if that is more:
 /// threads need a while to come into each other's way.
 const WARM_UP: Picoseconds = 50_000 * MICROSECOND;
+/// And for so long at most on other locks than the program's own, on which its threads were elsewhere: until
+/// they have made so many acquisitions. `sysbench threads` falls into a convoy on the hand-off mutex after
+/// 30,000 to 250,000, and stays in it.
+const SETTLES: Picoseconds = 300_000 * MICROSECOND;
+const SETTLES_AFTER: f64 = 250_000.0;
 /// For so long it is counted. Threads fall into a convoy after a tenth of a second or two, and stay in it for
 /// as long: shorter replays would not see it.
 const COUNTED: Picoseconds = 100_000 * MICROSECOND;
+
+/// For how long a stretch of this length is replayed before that, of a program with so many acquisitions a
+/// second.
+fn warm_up(own: bool, rate: f64, length: Picoseconds) -> Picoseconds {
+    let settles = (SETTLES_AFTER / rate * 1e12) as Picoseconds;
+    length.max(if own { WARM_UP } else { settles.clamp(WARM_UP, SETTLES) })
+}
 
 /// For how long a stretch of this length is counted.
 fn counted_for(length: Picoseconds) -> Picoseconds {
@@ -288,6 +300,9 @@ impl Ready<'_> {
             (&[][..], Vec::new())
         };
         slow.resize(machine.cpus(), steps::average(&lives.slow));
+        let mut kinds = world.locks.iter().zip(&lives.locks);
+        let own = kinds
+            .all(|(part, &lock)| matches!(part.kind, Kind::Gone) || part.kind == self.kind(lock, self.own));
         let once = |threads: &[Vec<Step>], more: u32| {
             let before: Vec<u32> = before.iter().map(|before| before + more).collect();
             let replay = Replay {
@@ -296,7 +311,7 @@ impl Ready<'_> {
                 cpus,
                 locks: &world.locks,
                 before: &before,
-                warm_up: length.max(WARM_UP),
+                warm_up: warm_up(own, lives.rate(), length),
                 time: counted_for(length),
             };
             let mut simulation = Simulation::new(machine, SETTINGS, self.seed + at as u64);
@@ -802,5 +817,22 @@ fn advice(report: &Report) -> String {
         }
         None => "none of this gains a twentieth in all stretches: locks are not what this program waits for"
             .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_another_lock_it_settles_for_as_many_acquisitions_within_limits() {
+        let ms = |ms: u64| ms * 1000 * MICROSECOND;
+        assert_eq!(warm_up(true, 1e6, ms(10)), ms(50));
+        assert_eq!(warm_up(false, 1e6, ms(10)), ms(250));
+        assert_eq!(warm_up(false, 1e8, ms(10)), ms(50));
+        for few in [1e3, 0.0] {
+            assert_eq!(warm_up(false, few, ms(10)), ms(300));
+        }
+        assert_eq!(warm_up(true, 1e6, ms(400)), ms(400), "a stretch is replayed once before it counts");
     }
 }
