@@ -238,16 +238,16 @@ struct Ready<'a> {
 /// threads need a while to come into each other's way.
 const WARM_UP: Picoseconds = 50_000 * MICROSECOND;
 /// And for so long at most on other locks than the program's own, on which its threads were elsewhere: until
-/// they have made so many acquisitions. `sysbench threads` falls into a convoy on the hand-off mutex after
-/// 30,000 to 250,000, and stays in it.
+/// they have made [`SETTLES_AFTER`] acquisitions. `sysbench threads` falls into a convoy on the hand-off mutex
+/// after 30,000 to 250,000, and stays in it.
 const SETTLES: Picoseconds = 300_000 * MICROSECOND;
 const SETTLES_AFTER: f64 = 250_000.0;
 /// For so long it is counted. Threads fall into a convoy after a tenth of a second or two, and stay in it for
 /// as long: shorter replays would not see it.
 const COUNTED: Picoseconds = 100_000 * MICROSECOND;
 
-/// For how long a stretch of this length is replayed before that, of a program with so many acquisitions a
-/// second.
+/// For how long a stretch of this length is replayed before that, of a program with this number of
+/// acquisitions a second; and whether it is on its own locks.
 fn warm_up(own: bool, rate: f64, length: Picoseconds) -> Picoseconds {
     let settles = (SETTLES_AFTER / rate * 1e12) as Picoseconds;
     length.max(if own { WARM_UP } else { settles.clamp(WARM_UP, SETTLES) })

@@ -172,9 +172,9 @@ pub(crate) enum What {
     /// A sleep has timed out.
     Timer(ThreadId, u64),
     /// Another thread may have the CPU.
-    Slice(u32, u64),
+    Slice(u32),
     /// Another virtual CPU may have the real one.
-    HostSlice(u32, u64),
+    HostSlice(u32),
     /// The host's own threads want a real CPU.
     Stolen(u32),
 }
@@ -228,6 +228,11 @@ enum Woken {
 /// A thread that goes to sleep has left its CPU after this part of a switch. One that is woken before goes on
 /// then, as nothing has happened.
 const LEAVING: u64 = 8;
+
+/// The fifths of what slows a CPU's kernel that slow its way to another CPU, too: most of that is the
+/// hypervisor's. On a Xeon where yields took 1.6 times as long, as another thread had a part of the core,
+/// wake-ups took 1.24.
+const REACHES: u64 = 2;
 
 /// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -1017,16 +1022,16 @@ impl Inner {
                 }
                 None
             }
-            What::HostSlice(cpu, token) => {
-                self.host_slice_ends(cpu, token);
+            What::HostSlice(cpu) => {
+                self.host_slice_ends(cpu);
                 None
             }
             What::Stolen(cpu) => {
                 self.steals(cpu);
                 None
             }
-            What::Slice(cpu, token) => {
-                if !self.cpus.slice_ends(cpu, token) || !self.ticks(cpu) {
+            What::Slice(cpu) => {
+                if !self.cpus.slice_ends(cpu, self.now) || !self.ticks(cpu) {
                     return None;
                 }
                 let id = self.cpus.current(cpu)?;
@@ -1167,8 +1172,8 @@ impl Inner {
     }
 
     pub(crate) fn announce_slice(&mut self, cpu: u32, at: Picoseconds) {
-        if let Some(token) = self.cpus.new_slice(cpu, at) {
-            self.announce(at, What::Slice(cpu, token));
+        if self.cpus.new_slice(cpu, at) {
+            self.announce(at, What::Slice(cpu));
         }
     }
 
@@ -1213,11 +1218,9 @@ impl Inner {
         self.scattered_by(self.slowness(cpu), time)
     }
 
-    /// The same of what has to reach another CPU: most of that is the hypervisor's, and slowed less. On a
-    /// Xeon where yields took 1.6 times as long, as another thread had a part of the core, wake-ups took
-    /// 1.24.
+    /// The same of what has to reach another CPU: see [`REACHES`].
     fn reaches(&mut self, cpu: u32, time: Picoseconds) -> Picoseconds {
-        self.scattered_by((2 * self.slowness(cpu) + 3 * 256) / 5, time)
+        self.scattered_by((self.slowness(cpu) * REACHES + 256 * (5 - REACHES)) / 5, time)
     }
 
     /// How long a CPU's kernel takes, in 256ths.
@@ -1225,6 +1228,7 @@ impl Inner {
         self.slow.get(cpu as usize).copied().unwrap_or(256)
     }
 
+    /// What takes `slow` 256ths of that long on average.
     fn scattered_by(&mut self, slow: u64, time: Picoseconds) -> Picoseconds {
         let time = time * slow / 256;
         match self.scatter {

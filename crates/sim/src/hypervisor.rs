@@ -307,15 +307,15 @@ impl Inner {
 
     fn announce_host_slice(&mut self, real: u32, at: Picoseconds) {
         let Some(host) = &mut self.host else { return };
-        if let Some(token) = host.cpus.new_slice(real, at) {
-            self.announce(at, What::HostSlice(real, token));
+        if host.cpus.new_slice(real, at) {
+            self.announce(at, What::HostSlice(real));
         }
     }
 
     /// A virtual CPU's slice of a real one is over.
-    pub(crate) fn host_slice_ends(&mut self, real: u32, token: u64) {
+    pub(crate) fn host_slice_ends(&mut self, real: u32) {
         let Some(host) = &mut self.host else { return };
-        if !host.cpus.slice_ends(real, token) {
+        if !host.cpus.slice_ends(real, self.now) {
             return;
         }
         let Some(cpu) = host.cpus.current(real) else { return };

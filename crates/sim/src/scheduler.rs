@@ -89,12 +89,10 @@ struct Cpu {
     asleep: Vec<ThreadId>,
     /// The least that a thread here has had.
     least: Picoseconds,
-    /// The event that ends the slice, if one does.
-    slice: u64,
-    limited: bool,
-    slices: u64,
-    /// The last one of those that are still to come, and when that is.
-    to_come: Option<(Picoseconds, u64)>,
+    /// When the slice ends, if it does.
+    slice: Option<Picoseconds>,
+    /// The last such time that has been announced and is still to come.
+    announced: Option<Picoseconds>,
     /// At how many of its ticks another CPU was idle, and found nothing to take.
     failed: u32,
     /// Since when it is idle, if it is.
@@ -559,7 +557,7 @@ impl Cpus {
         self.passes(cpu, now + latency);
         let first = self.first(cpu, &self.cpus[cpu as usize].queue);
         let here = &mut self.cpus[cpu as usize];
-        here.limited = false;
+        here.slice = None;
         let id = first?;
         let at = here.queue.iter().position(|&other| other == id)?;
         here.queue.swap_remove(at);
@@ -721,37 +719,24 @@ impl Cpus {
     }
 
     pub(crate) fn has_slice(&self, cpu: u32) -> bool {
-        self.cpus[cpu as usize].limited
+        self.cpus[cpu as usize].slice.is_some()
     }
 
-    /// A new end of a CPU's slice; the previous one is void. The event that is to be announced, unless one
-    /// that was comes at that time: most slices of a CPU whose threads yield end at the same tick.
-    pub(crate) fn new_slice(&mut self, cpu: u32, at: Picoseconds) -> Option<u64> {
+    /// A new end of a CPU's slice, in place of the previous one. Whether that is to be announced: most slices
+    /// of a CPU whose threads yield end at the same tick.
+    pub(crate) fn new_slice(&mut self, cpu: u32, at: Picoseconds) -> bool {
         let here = &mut self.cpus[cpu as usize];
-        here.limited = true;
-        if let Some((last, slice)) = here.to_come
-            && last == at
-        {
-            here.slice = slice;
-            return None;
-        }
-        here.slices += 1;
-        here.slice = here.slices;
-        if here.to_come.is_none_or(|(last, _)| last < at) {
-            here.to_come = Some((at, here.slice));
-        }
-        Some(here.slice)
+        here.slice = Some(at);
+        let is_new = here.announced != Some(at);
+        here.announced = here.announced.max(Some(at));
+        is_new
     }
 
-    /// The end of a slice comes. Whether it is not void.
-    pub(crate) fn slice_ends(&mut self, cpu: u32, slice: u64) -> bool {
+    /// An end of a slice comes that was announced. Whether it still is one.
+    pub(crate) fn slice_ends(&mut self, cpu: u32, now: Picoseconds) -> bool {
         let here = &mut self.cpus[cpu as usize];
-        if here.to_come.is_some_and(|(_, last)| last == slice) {
-            here.to_come = None;
-        }
-        let ends = here.limited && here.slice == slice;
-        here.limited &= !ends;
-        ends
+        here.announced = here.announced.filter(|&at| at != now);
+        here.slice.take_if(|at| *at == now).is_some()
     }
 }
 

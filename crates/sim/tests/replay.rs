@@ -16,11 +16,9 @@ fn replayed(threads: &[Vec<Step>], kind: Kind<'_>, number: u32) -> Result<Replay
     let replay = Replay {
         threads,
         locks: &[Part { kind, number }],
-        begins: &[],
-        cpus: &[],
-        before: &[],
         warm_up: 100 * MICROSECOND,
         time: 1000 * MICROSECOND,
+        ..Replay::default()
     };
     replay.run_in(Simulation::new(&machine, Settings::DEFAULT, 1))
 }
@@ -76,11 +74,9 @@ fn a_thread_stays_whole_whatever_it_leaves_out_and_takes_twice() {
     let replay = Replay {
         threads: &[holds, tries.clone(), tries],
         locks: &[lock, lock],
-        begins: &[],
-        cpus: &[],
-        before: &[],
         warm_up: 100 * MICROSECOND,
         time: 1000 * MICROSECOND,
+        ..Replay::default()
     };
     let replayed =
         replay.run_in(Simulation::new(&machine, Settings::DEFAULT, 1)).expect("nobody waits for ever");
@@ -126,11 +122,10 @@ fn who_needs_something_waits_for_it_without_the_lock() {
             let replay = Replay {
                 threads: &threads,
                 locks: &[Part { kind: Kind::Exclusive(lock), number: 1 }],
-                begins: &[],
-                cpus: &[],
                 before: &[0, 8],
                 warm_up: 100 * MICROSECOND,
                 time: 10_000 * MICROSECOND,
+                ..Replay::default()
             };
             let disturbance = Disturbance {
                 seed,
@@ -174,11 +169,10 @@ fn a_wait_or_a_signal_that_was_cut_off_at_the_begin_belongs_to_the_mutex() {
             let replay = Replay {
                 threads: &threads,
                 locks: &[Part { kind: Kind::Exclusive(lock), number: 1 }],
-                begins: &[],
-                cpus: &[],
                 before: &[0, 8],
                 warm_up: 1000 * MICROSECOND,
                 time: 20_000 * MICROSECOND,
+                ..Replay::default()
             };
             let simulation = Simulation::new(&machine, Settings::DEFAULT, 1);
             let waits = replay.run_in(simulation).expect("nobody waits for ever").waits[0];
@@ -209,6 +203,13 @@ fn with_idle(known: &[(&str, u32)]) -> Machine {
     Machine::parse(&(include_str!("../machines/osv-4.toml").to_owned() + &idle(known))).expect("a machine")
 }
 
+/// Two threads that work for a microsecond each, wake each other, and wait for that.
+fn in_turn() -> [Vec<Step>; 2] {
+    let (works, waits) =
+        (Step::Work(MICROSECOND), |what| Step::Await { what: Some(what), under: None, took: 0 });
+    [vec![works, Step::Wake(0), waits(1)], vec![waits(0), works, Step::Wake(1)]]
+}
+
 /// A thread comes to its waker's CPU as long as that is seldom used. Its way out of idleness is use, as far
 /// as the thread is charged for it.
 #[test]
@@ -219,18 +220,12 @@ fn threads_that_are_charged_for_waking_up_are_packed_less() {
             + &idle(&[("wake", 100), ("charged", charged)])
             + "\n[eevdf]\n"
             + &figures(&[("slice", 1_400_000), ("tick", 4_000_000), ("hot", 500_000), ("pack", 128)]);
-        let works = Step::Work(MICROSECOND);
         let replay = Replay {
-            threads: &[
-                vec![works, Step::Wake(0), Step::Await { what: Some(1), under: None, took: 0 }],
-                vec![Step::Await { what: Some(0), under: None, took: 0 }, works, Step::Wake(1)],
-            ],
-            begins: &[],
+            threads: &in_turn(),
             cpus: &[Some(0), Some(1)],
-            locks: &[],
-            before: &[],
             warm_up: 200_000 * MICROSECOND,
             time: 100_000 * MICROSECOND,
+            ..Replay::default()
         };
         let machine = Machine::parse(&text).expect("a machine");
         let simulation = Simulation::new(&machine, Settings::DEFAULT, 1);
@@ -248,17 +243,11 @@ fn a_cpu_that_is_still_awake_is_another() {
         with_idle(&[("awake", awake), ("wake", 100), ("wake_latency", 20_000), ("charged", charged)])
     };
     let replayed = |awake: u32, charged: u32| {
-        let works = Step::Work(MICROSECOND);
-        let gives = vec![works, Step::Wake(0), Step::Await { what: Some(1), under: None, took: 0 }];
-        let takes = vec![Step::Await { what: Some(0), under: None, took: 0 }, works, Step::Wake(1)];
         let replay = Replay {
-            threads: &[gives, takes],
-            begins: &[],
-            cpus: &[],
-            locks: &[],
-            before: &[],
+            threads: &in_turn(),
             warm_up: 100 * MICROSECOND,
             time: 10_000 * MICROSECOND,
+            ..Replay::default()
         };
         let simulation = Simulation::new(&machine(awake, charged), Settings::DEFAULT, 1);
         let replayed = replay.run_in(simulation).expect("nobody waits for ever");
@@ -289,12 +278,9 @@ fn a_cpu_whose_queue_is_locked_runs_nobody_else() {
         let machine = with_idle(&[("interrupt", 20_000), ("locked", locked)]).flat(2);
         let replay = Replay {
             threads: &[gives.clone(), takes.clone(), beside.to_vec()],
-            begins: &[],
             cpus: &[Some(0), Some(1), Some(1)],
-            locks: &[],
-            before: &[],
-            warm_up: 0,
             time: TURNS * TURN,
+            ..Replay::default()
         };
         replay.run_in(Simulation::new(&machine, Settings::DEFAULT, 1)).expect("nobody waits for ever").steps
     };
@@ -313,15 +299,7 @@ fn who_yields_lets_others_have_the_cpu() {
     let yields = vec![Step::Work(MICROSECOND), Step::Yield(0)];
     let works = vec![Step::Work(MICROSECOND)];
     let machine = Machine::known()[0].flat(1);
-    let replay = Replay {
-        threads: &[yields, works],
-        locks: &[],
-        begins: &[],
-        cpus: &[],
-        before: &[],
-        warm_up: 0,
-        time: 20_000 * MICROSECOND,
-    };
+    let replay = Replay { threads: &[yields, works], time: 20_000 * MICROSECOND, ..Replay::default() };
     let steps = replay.run_in(Simulation::new(&machine, Settings::DEFAULT, 1)).expect("nobody waits").steps;
     assert!(steps[0] > 0 && steps[1] > 5 * steps[0], "{steps:?}");
 }
@@ -334,12 +312,9 @@ fn a_slow_kernel_is_that_of_its_cpu() {
     let machine = Machine::known()[0].flat(2);
     let replay = Replay {
         threads: &[yields.clone(), yields.clone(), yields.clone(), yields],
-        locks: &[],
-        begins: &[],
         cpus: &[Some(0), Some(0), Some(1), Some(1)],
-        before: &[],
-        warm_up: 0,
         time: 20_000 * MICROSECOND,
+        ..Replay::default()
     };
     let mut simulation = Simulation::new(&machine, Settings::DEFAULT, 1);
     simulation.slow_kernel(&[256, 512]);
@@ -356,17 +331,11 @@ fn a_slow_cpu_is_woken_nearly_as_soon() {
     let text = text.replace("wake_latency = { value = 600,", "wake_latency = { value = 50000,");
     let machine = Machine::parse(&text).expect("a machine");
     let turns = |slow: u64| {
-        let works = Step::Work(MICROSECOND);
-        let gives = vec![works, Step::Wake(0), Step::Await { what: Some(1), under: None, took: 0 }];
-        let takes = vec![Step::Await { what: Some(0), under: None, took: 0 }, works, Step::Wake(1)];
         let replay = Replay {
-            threads: &[gives, takes],
-            locks: &[],
-            begins: &[],
+            threads: &in_turn(),
             cpus: &[Some(0), Some(1)],
-            before: &[],
-            warm_up: 0,
             time: 20_000 * MICROSECOND,
+            ..Replay::default()
         };
         let mut simulation = Simulation::new(&machine, Settings::DEFAULT, 1);
         simulation.slow_kernel(&[slow, slow]);
@@ -386,12 +355,9 @@ fn interrupts_come_where_the_kernel_works() {
         let machine = Machine::parse(&text).expect("a machine").flat(2);
         let replay = Replay {
             threads: &[vec![Step::Yield(0)], vec![Step::Yield(0)], vec![Step::Work(MICROSECOND)]],
-            locks: &[],
-            begins: &[],
             cpus: &[Some(0), Some(0), Some(1)],
-            before: &[],
-            warm_up: 0,
             time: 100_000 * MICROSECOND,
+            ..Replay::default()
         };
         let settings = Settings { scatter: 32, ..Settings::DEFAULT };
         replay.run_in(Simulation::new(&machine, settings, 1)).expect("nobody waits").steps

@@ -80,8 +80,8 @@ pub struct Part<'a> {
     pub number: u32,
 }
 
-/// What to run.
-#[derive(Clone, Copy, Debug)]
+/// What to run. By default nothing, for no time.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Replay<'a> {
     /// Each thread's steps.
     pub threads: &'a [Vec<Step>],
