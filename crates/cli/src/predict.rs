@@ -238,8 +238,8 @@ struct Ready<'a> {
 /// threads need a while to come into each other's way.
 const WARM_UP: Picoseconds = 50_000 * MICROSECOND;
 /// And for so long at most on other locks than the program's own, on which its threads were elsewhere: until
-/// they have made [`SETTLES_AFTER`] acquisitions. `sysbench threads` falls into a convoy on the hand-off mutex
-/// after 30,000 to 250,000, and stays in it.
+/// they have made [`SETTLES_AFTER`] acquisitions. `sysbench threads` falls into a convoy on the hand-off
+/// mutex after 30,000 to 250,000, and stays in it.
 const SETTLES: Picoseconds = 300_000 * MICROSECOND;
 const SETTLES_AFTER: f64 = 250_000.0;
 /// For so long it is counted. Threads fall into a convoy after a tenth of a second or two, and stay in it for
