@@ -921,23 +921,32 @@ mod tests {
     }
 
     #[test]
-    fn who_yields_alone_gives_nothing_up_and_a_sleeping_thread_counts_no_more() {
-        let (machine, mut cpus) = cpus(1, &[0, 0]);
-        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
-        cpus.charge(0, 50 * MICROSECOND, 0);
-        cpus.put_back(&machine, 0, 0);
-        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
-        cpus.charge(1, 100 * MICROSECOND, 0);
-        cpus.leave(&machine, 1, true, 0);
+    fn who_yields_alone_gives_nothing_up() {
+        let (machine, mut cpus) = cpus(1, &[0]);
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
         let had = |cpus: &Cpus| (cpus.entities[0].virtual_time, cpus.entities[0].deadline);
-        let (time, deadline) = had(&cpus);
-        assert!(!cpus.yields(0, 0), "the other one sleeps");
-        assert_eq!(had(&cpus), (deadline, deadline + EEVDF.slice), "but it counted, at {time}");
+        let before = had(&cpus);
         assert!(!cpus.yields(0, 0));
-        assert_eq!(had(&cpus), (deadline, deadline + EEVDF.slice), "now it is alone");
-        cpus.charge(0, MICROSECOND, 0);
-        cpus.place(&machine, 1, 0, 0);
-        assert!(!cpus.preempts(&machine, 1, 0, 0), "it is owed nothing of what the other one gave up");
+        assert_eq!(had(&cpus), before);
+    }
+
+    #[test]
+    fn who_yields_beside_a_sleeping_thread_gives_up_its_slice_and_that_counts_no_more() {
+        let (machine, mut cpus) = cpus(1, &[0, 0, 0]);
+        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
+        cpus.leave(&machine, 0, true, 0);
+        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
+        cpus.charge(1, 50 * MICROSECOND, 0);
+        cpus.put_back(&machine, 0, 0);
+        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(2));
+        cpus.charge(2, 100 * MICROSECOND, 0);
+        cpus.leave(&machine, 2, true, 0);
+        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
+        let deadline = cpus.entities[1].deadline;
+        assert!(!cpus.yields(1, 0), "the other one sleeps");
+        assert_eq!(cpus.entities[1].virtual_time, deadline);
+        cpus.charge(1, MICROSECOND, 0);
+        cpus.place(&machine, 0, 0, 0);
+        assert!(!cpus.preempts(&machine, 0, 1, 0), "nobody is owed what it gave up");
     }
 }
