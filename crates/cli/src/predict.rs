@@ -485,15 +485,22 @@ fn other_locks(args: &Args) -> Result<Vec<&str>, Failure> {
 /// replay.
 fn test(recording: &Recording, ready: &Ready<'_>) -> Result<(Report, Vec<Run>), Failure> {
     let recorded = described(&recording.machine).unwrap_or_else(|_| ready.machine.clone());
-    // As it was, other programs were there. What is predicted is without them.
+    // What was measured has other programs and what `stat` costs. What is predicted is without them.
     let cpus = recording.cpus.max(1) as f64;
     let others = recording.others.clamp(0.0, cpus * 0.95);
-    let tried = ready.runs(ready.own, &recorded, |stretch, world| {
-        // CPUs are shared out evenly among those who are ready.
-        world.beside(others * (ready.lives[stretch].ready / (cpus - others)).max(1.0));
-    });
-    let as_it_was = if others > 0.0 { ready.runs(ready.own, &recorded, |_, _| {}) } else { tried.clone() };
     let outside = Outside::of(ready.process);
+    let as_it_was = ready.runs(ready.own, &recorded, |_, _| {});
+    let tried = if others > 0.0 || outside.is_some() {
+        ready.runs(ready.own, &recorded, |stretch, world| {
+            if outside.is_some() {
+                world.measured(ready.lives[stretch].stat);
+            }
+            // CPUs are shared out evenly among those who are ready.
+            world.beside(others * (ready.lives[stretch].ready / (cpus - others)).max(1.0));
+        })
+    } else {
+        as_it_was.clone()
+    };
     let locks = rows(ready, &tried, outside.as_ref());
     let measured = |at: usize| match &outside {
         Some(outside) => outside.rate,

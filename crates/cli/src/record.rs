@@ -6,15 +6,18 @@ pub(crate) mod recording;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
 
+use poundlock_measure::Summary;
 use poundlock_names::{Choice, LockName, RwLocks};
+use poundlock_statfile::speed;
 
 use crate::message::{Failure, say, status};
 use crate::observe::file::Output;
 use crate::observe::place::{self, monotonic_ns};
 use crate::output::counted;
 use crate::stat::Measured;
-use crate::{launch, program, run};
+use crate::{launch, library, program, run};
 use recording::{Overhead, Recording};
 
 /// The library writes the process's life down in this number of chunks.
@@ -153,37 +156,67 @@ fn cpu_time() -> Option<(f64, f64)> {
     Some((busy / a_second, used(libc::RUSAGE_SELF) + used(libc::RUSAGE_CHILDREN)))
 }
 
-/// What writing down costs between two events, on this machine now: a program of ours that does nothing but
-/// lock and unlock is recorded first.
+/// What writing down costs between two events, and what `stat` alone costs, on this machine now: a program of
+/// ours that does nothing but lock and unlock is run first.
 fn overhead(run: &run::Args, locks: (Choice, RwLocks)) -> Result<Overhead, Failure> {
     let own = std::env::current_exe().map_err(|error| Failure::new(status::OURS, program::reason(&error)))?;
     let measured = Measured::new(run, &own, locks)?;
-    let mut command = Command::new(&own);
-    command.arg(BODY).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    for (name, value) in measured.environment.iter().chain([&(OsStr::new(VARIABLE), Some("64".into()))]) {
+    let environment = &measured.environment;
+    let record = (OsStr::new(VARIABLE), Some("64".into()));
+    let plain = if locks.0.keeps_everything() {
+        library::plain_environment()
+    } else {
+        library::environment_for(&own, locks.0, locks.1)?
+    };
+    // A figure that is missing is taken for none.
+    let costs = (0..5).filter_map(|_| {
+        turns_a_pair(&own, environment.iter().chain([&record]))?;
+        Some((turns_a_pair(&own, environment.iter())? - turns_a_pair(&own, plain.iter())?).max(0.0))
+    });
+    let turns = Summary::of(costs).map_or(0.0, |costs| costs.median);
+    let gaps = Recording::read(measured.dir.path(), monotonic_ns()).least_gaps();
+    Ok(Overhead { stat_ns: (turns * f64::from(gaps.turn_ps) / 1e3) as u64, ..gaps })
+}
+
+/// What that program says, with these changes to its environment.
+fn turns_a_pair<'a>(own: &Path, changes: impl Iterator<Item = &'a library::Change>) -> Option<f64> {
+    let mut command = Command::new(own);
+    command.arg(BODY).stdin(Stdio::null()).stderr(Stdio::null());
+    for (name, value) in changes {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
         };
     }
-    // A figure that is missing is taken for none.
-    let _ = command.status();
-    Ok(Recording::read(measured.dir.path(), monotonic_ns()).least_gaps())
+    std::str::from_utf8(&command.output().ok()?.stdout).ok()?.trim().parse().ok()
 }
 
 /// The name of the program that only locks and unlocks.
 pub(crate) const BODY: &str = "record-overhead";
 
-/// It.
+/// It. It prints how long a pair took, in turns of [`compute`](speed::compute) then, which are as much longer
+/// on a CPU that is slow at the moment.
 pub(crate) fn body() -> ExitCode {
-    const PAIRS: u32 = 200_000;
+    const PARTS: usize = 200;
+    const PAIRS: u32 = 1_000;
+    const TURNS: u32 = 4_000;
     let mut mutex = libc::PTHREAD_MUTEX_INITIALIZER;
-    for _ in 0..PAIRS {
-        // SAFETY: our own mutex, locked and unlocked by this thread.
-        unsafe {
-            libc::pthread_mutex_lock(&raw mut mutex);
-            libc::pthread_mutex_unlock(&raw mut mutex);
+    let part = |_| {
+        let begun = Instant::now();
+        for _ in 0..PAIRS {
+            // SAFETY: our own mutex, locked and unlocked by this thread.
+            unsafe {
+                libc::pthread_mutex_lock(&raw mut mutex);
+                libc::pthread_mutex_unlock(&raw mut mutex);
+            }
         }
+        let pairs = begun.elapsed();
+        speed::compute(TURNS);
+        let turns = begun.elapsed() - pairs;
+        pairs.as_secs_f64() / f64::from(PAIRS) * f64::from(TURNS) / turns.as_secs_f64()
+    };
+    if let Some(pairs) = Summary::of((0..PARTS).map(part)) {
+        println!("{}", pairs.median);
     }
     ExitCode::SUCCESS
 }

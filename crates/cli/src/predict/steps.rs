@@ -43,6 +43,8 @@ pub(super) struct Lives {
     /// How long what a CPU's kernel does took there, in 256ths of what the machine's description says, by
     /// number.
     pub(super) slow: Vec<u64>,
+    /// What `stat` costs there for each acquisition, on average.
+    pub(super) stat: Picoseconds,
     /// How many may go on at first, for each thing that is awaited.
     pub(super) before: Vec<u32>,
     /// How long the stretch was.
@@ -93,11 +95,14 @@ impl Costs {
     /// which a yield takes at most.
     pub(super) fn of(process: &Process, overhead: Overhead, both_ns: u64, turn_ps: [u32; 2]) -> Costs {
         let usual = |stretch: &Stretch| {
-            let pairs = stretch.threads.iter().flat_map(|thread| thread.events.windows(2));
-            let yields = pairs.filter(|pair| pair[0].1 == recording::YIELDS);
-            let mut yields: Vec<u64> = yields.map(|pair| pair[1].0 - pair[0].0).collect();
+            let mut yields = Vec::new();
+            for thread in &stretch.threads {
+                let inside_ns = overhead.at(thread.turn_ps).inside_ns;
+                let pairs = thread.events.windows(2).filter(|pair| pair[0].1 == recording::YIELDS);
+                yields.extend(pairs.map(|pair| (pair[1].0 - pair[0].0).saturating_sub(inside_ns)));
+            }
             yields.sort_unstable();
-            let ns = yields.get(yields.len() / 4)?.saturating_sub(overhead.inside_ns);
+            let ns = yields.get(yields.len() / 4)?;
             Some(ns * 256 / average(&slow(stretch, turn_ps)))
         };
         let least_ns = process.stretches.iter().filter_map(usual).min();
@@ -182,7 +187,9 @@ impl Lives {
         let (mut blocked, mut lived) = (0, 0);
         let (mut worked_ns, mut without_ns) = (0, 0);
         for (index, thread) in stretch.threads.iter().enumerate() {
-            let mut reading = Reading::new(process, &numbers, costs.overhead, index, &wakers);
+            let overhead = costs.overhead.at(thread.turn_ps);
+            lives.stat += overhead.stat_ns * NANOSECOND / stretch.threads.len() as u64;
+            let mut reading = Reading::new(process, &numbers, overhead, index, &wakers);
             for (at, event) in thread.events.iter().enumerate() {
                 reading.event(at, *event);
             }
@@ -915,7 +922,7 @@ mod tests {
     use crate::record::recording::{ACQUIRED, BLOCKS, CPU, Lock, RELEASED, TRIED, UNBLOCKED, WAITS, WAKES};
 
     const US: u64 = 1000;
-    const OVERHEAD: Overhead = Overhead { inside_ns: 100, outside_ns: 200 };
+    const OVERHEAD: Overhead = Overhead { inside_ns: 100, outside_ns: 200, stat_ns: 0, turn_ps: 0 };
     const BOTH: u64 = 20 * US;
 
     type Events = Vec<(u64, u8, u32, u64)>;
@@ -982,6 +989,30 @@ mod tests {
         assert_eq!(lives.places, [[1, 2]]);
         // All three count, in a thousandth of a second.
         assert_eq!(lives.measured[0].acquisitions, 3000.0);
+    }
+
+    #[test]
+    fn what_measuring_takes_is_longer_on_a_slow_cpu() {
+        let hold = |from| [(from, ACQUIRED, 1, 1), (from + US, RELEASED, 1, 1)];
+        let mut process = process(vec![[hold(US), hold(4 * US)].concat(), hold(US).to_vec()]);
+        let turns = |process: &mut Process, turns: [Option<u32>; 2]| {
+            for (thread, turn_ps) in process.stretches[0].threads.iter_mut().zip(turns) {
+                thread.turn_ps = turn_ps;
+            }
+        };
+        let read = |process: &Process, turn_ps| {
+            let overhead = Overhead { stat_ns: 60, turn_ps, ..OVERHEAD };
+            let costs = Costs::of(process, overhead, BOTH, [700; 2]);
+            let lives = Lives::all(process, &roles(process), &Counted::of(process), costs).remove(0);
+            let [outside, inside] = [0, 2].map(|step| lives.threads[0][step]);
+            (inside, outside, lives.stat)
+        };
+        turns(&mut process, [Some(1400), Some(700)]);
+        assert_eq!(read(&process, 700), (work(US - 200), work(2 * US - 400), 90 * NANOSECOND));
+        // One of both is not known.
+        assert_eq!(read(&process, 0), (work(US - 100), work(2 * US - 200), 60 * NANOSECOND));
+        turns(&mut process, [None; 2]);
+        assert_eq!(read(&process, 700), (work(US - 100), work(2 * US - 200), 60 * NANOSECOND));
     }
 
     #[test]

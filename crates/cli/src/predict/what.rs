@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use poundlock_sim::Picoseconds;
 use poundlock_sim::workload::replay::{Kind, Part, Step};
 
 use super::steps::Lives;
@@ -117,6 +118,18 @@ impl World {
         }
     }
 
+    /// Where each acquisition costs so much more, half of it with the lock held.
+    pub(super) fn measured(&mut self, cost: Picoseconds) {
+        let half = Step::Work(cost / 2);
+        for steps in self.lives.threads.iter_mut().filter(|_| cost > 0) {
+            let dearer = steps.iter().flat_map(|step| match step {
+                Step::Lock(_) | Step::Read(_) | Step::Try(_) => vec![half, *step, half],
+                step => vec![*step],
+            });
+            *steps = dearer.collect();
+        }
+    }
+
     /// The steps without anybody who wakes another: all that was waited for takes the time that it took.
     pub(super) fn unpaired(&self) -> Vec<Vec<Step>> {
         let step = |step: &Step| match *step {
@@ -215,6 +228,12 @@ mod tests {
             sized.resize(wanted);
             assert_eq!(sized.lives.threads.iter().filter(|steps| !steps.is_empty()).count(), left);
         }
+        let mut measured = world();
+        measured.measured(50);
+        let [lock, unlock] = [0, 2].map(|step| hold(1)[step]);
+        let [less, more] = [25, 100].map(Step::Work);
+        assert_eq!(measured.lives.threads[1], [less, lock, less, more, unlock, more]);
+        assert_eq!(measured.lives.threads[0].len(), 12);
         let mut beside = world();
         beside.beside(1.25);
         assert_eq!(

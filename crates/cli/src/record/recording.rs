@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::Path;
 
+use poundlock_measure::Summary;
 use poundlock_statfile::{LockKind, Snapshot, What};
 use serde::{Deserialize, Serialize};
 
@@ -44,13 +45,34 @@ pub(crate) struct Recording {
     pub(crate) processes: Vec<Process>,
 }
 
-/// What writing down takes, in nanoseconds, where the program does nothing.
+/// What measuring takes, in nanoseconds, where the program does nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Overhead {
-    /// Between an acquisition and a release.
+    /// Between an acquisition and a release, in a stretch.
     pub(crate) inside_ns: u64,
-    /// Between a release and an acquisition.
+    /// Between a release and an acquisition, in a stretch.
     pub(crate) outside_ns: u64,
+    /// For both together, where nothing is written down: what `stat` costs.
+    #[serde(default)]
+    pub(crate) stat_ns: u64,
+    /// How long a turn of [`compute`](poundlock_statfile::speed::compute) took then, in picoseconds; 0 if
+    /// that is not known.
+    #[serde(default)]
+    pub(crate) turn_ps: u32,
+}
+
+impl Overhead {
+    /// On a CPU on which a turn takes this time.
+    pub(crate) fn at(self, turn_ps: Option<u32>) -> Overhead {
+        let Some(turn_ps) = turn_ps.filter(|_| self.turn_ps > 0) else { return self };
+        let there = |ns: u64| ns.saturating_mul(turn_ps.into()) / u64::from(self.turn_ps);
+        Overhead {
+            inside_ns: there(self.inside_ns),
+            outside_ns: there(self.outside_ns),
+            stat_ns: there(self.stat_ns),
+            turn_ps,
+        }
+    }
 }
 
 /// A process.
@@ -187,25 +209,25 @@ impl Recording {
         self.processes.iter().map(Process::events).sum()
     }
 
-    /// The usual gaps between events of a program that does nothing.
+    /// The usual gaps between events of a program that does nothing: where they are, of the time that a turn
+    /// took there, in the middle of all.
     pub(crate) fn least_gaps(&self) -> Overhead {
-        let (mut inside, mut outside) = (Vec::new(), Vec::new());
         let stretches = self.processes.iter().flat_map(|process| &process.stretches);
-        for thread in stretches.flat_map(|stretch| &stretch.threads) {
-            for pair in thread.events.windows(2) {
-                let gap = pair[1].0 - pair[0].0;
-                match (pair[0].1, pair[1].1) {
-                    (ACQUIRED, RELEASED) => inside.push(gap),
-                    (RELEASED, ACQUIRED) => outside.push(gap),
-                    _ => {}
-                }
-            }
-        }
-        let median = |gaps: &mut Vec<u64>| {
-            gaps.sort_unstable();
-            gaps.get(gaps.len() / 2).copied().unwrap_or(0)
+        let of = |thread: &Thread| {
+            let gap = |between: (u8, u8)| {
+                let pairs = thread.events.windows(2).filter(|pair| (pair[0].1, pair[1].1) == between);
+                Some(Summary::of(pairs.map(|pair| (pair[1].0 - pair[0].0) as f64))?.median as u64)
+            };
+            Some(Overhead {
+                inside_ns: gap((ACQUIRED, RELEASED))?,
+                outside_ns: gap((RELEASED, ACQUIRED))?,
+                stat_ns: 0,
+                turn_ps: thread.turn_ps?,
+            })
         };
-        Overhead { inside_ns: median(&mut inside), outside_ns: median(&mut outside) }
+        let mut gaps: Vec<Overhead> = stretches.flat_map(|stretch| &stretch.threads).filter_map(of).collect();
+        gaps.sort_by_key(|gaps| gaps.outside_ns * 1_000_000 / u64::from(gaps.turn_ps.max(1)));
+        gaps.get(gaps.len() / 2).copied().unwrap_or_default()
     }
 }
 
