@@ -290,10 +290,9 @@ impl Ready<'_> {
     }
 
     fn replay(&self, at: usize, world: &World, machine: &Machine) -> Run {
-        let length = self.lives[at / self.times].length;
-        let before = &self.lives[at / self.times].before;
-        // On as many CPUs as there were, threads begin where they were. On others nothing is known of each.
         let lives = &self.lives[at / self.times];
+        let length = lives.length;
+        // On as many CPUs as there were, threads begin where they were. On others nothing is known of each.
         let (cpus, mut slow) = if machine.cpus() == self.machine.cpus() {
             (&world.lives.cpus[..], lives.slow.clone())
         } else {
@@ -304,7 +303,7 @@ impl Ready<'_> {
         let own = kinds
             .all(|(part, &lock)| matches!(part.kind, Kind::Gone) || part.kind == self.kind(lock, self.own));
         let once = |threads: &[Vec<Step>], more: u32| {
-            let before: Vec<u32> = before.iter().map(|before| before + more).collect();
+            let before: Vec<u32> = lives.before.iter().map(|before| before + more).collect();
             let replay = Replay {
                 threads,
                 begins: &world.lives.begins,

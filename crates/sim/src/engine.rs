@@ -548,12 +548,7 @@ impl Engine {
             Blow::Hold(How::Leaves, time) if !keeps => {
                 self.sleep(inner, Some(now + time));
             }
-            Blow::Hold(How::Yields, _) if !keeps => {
-                if inner.yields(id) {
-                    drop(inner);
-                    self.suspend();
-                }
-            }
+            Blow::Hold(How::Yields, _) if !keeps => self.yields(inner),
             Blow::Hold(_, time) => {
                 drop(inner);
                 self.until(now + time);
@@ -807,7 +802,10 @@ impl Engine {
     /// The caller's CPU may run another thread.
     pub(crate) fn yield_now(&self) {
         self.enter();
-        let mut inner = self.inner.borrow_mut();
+        self.yields(self.inner.borrow_mut());
+    }
+
+    fn yields(&self, mut inner: core::cell::RefMut<'_, Inner>) {
         let id = inner.current;
         if inner.yields(id) {
             drop(inner);

@@ -1,6 +1,7 @@
 //! [`Platform`] on the simulated machine.
 
 use core::cell::{Cell, RefCell};
+use core::ptr::NonNull;
 
 use poundlock_core::atomic::Atomics;
 use poundlock_core::events::Observer;
@@ -163,46 +164,62 @@ struct Memory {
     readers: Box<Table<Sim>>,
 }
 
+impl Memory {
+    fn new(threads: usize) -> Memory {
+        // Four nodes each, and four entries a line: as many lines as threads would do; as on Linux, four
+        // times as many.
+        let lines = (4 * threads).max(4);
+        Memory {
+            records: (0..threads).map(|_| Record::default()).collect(),
+            sides: (0..32 * 16).map(|_| Side::default()).collect(),
+            hash: (0..lines).map(|_| Line::default()).collect(),
+            readers: Box::<Table<Sim, [readers::Line<Sim>; READERS]>>::default(),
+        }
+    }
+
+    /// As new, where it is.
+    fn reset(&mut self) {
+        self.records.fill_with(Record::default);
+        self.sides.fill_with(Side::default);
+        self.hash.fill_with(Line::default);
+        self.readers.clear();
+    }
+}
+
 std::thread_local! {
     static SETTINGS: Cell<Settings> = const { Cell::new(Settings::DEFAULT) };
-    /// Memory for that many threads, unused.
-    static SPARE: RefCell<Vec<&'static Memory>> = const { RefCell::new(Vec::new()) };
-    static MEMORY: Cell<Option<&'static Memory>> = const { Cell::new(None) };
+    /// Memory that no run uses. It is never freed: a lock may be left that points into it.
+    static SPARE: RefCell<Vec<NonNull<Memory>>> = const { RefCell::new(Vec::new()) };
+    static MEMORY: Cell<Option<NonNull<Memory>>> = const { Cell::new(None) };
 }
 
 /// Makes the records of a run with that many threads.
 pub(crate) fn prepare(settings: Settings, threads: usize) {
     SETTINGS.set(settings);
     let memory = SPARE.with_borrow_mut(|spare| {
-        let at = spare.iter().position(|memory| memory.records.len() >= threads)?;
+        // SAFETY: it is never freed, and only a run's end writes to it as a whole, when nobody else has it.
+        let fits = |memory: &NonNull<Memory>| unsafe { memory.as_ref() }.records.len() >= threads;
+        let at = spare.iter().position(fits)?;
         Some(spare.swap_remove(at))
     });
-    let memory = memory.unwrap_or_else(|| {
-        let threads = threads.next_power_of_two();
-        // Four nodes each, and four entries a line: as many lines as threads would do; as on Linux, four
-        // times as many.
-        let lines = (4 * threads).max(4);
-        Box::leak(Box::new(Memory {
-            records: (0..threads).map(|_| Record::default()).collect(),
-            sides: (0..32 * 16).map(|_| Side::default()).collect(),
-            hash: (0..lines).map(|_| Line::default()).collect(),
-            readers: Box::<Table<Sim, [readers::Line<Sim>; READERS]>>::default(),
-        }))
-    });
+    let memory =
+        memory.unwrap_or_else(|| Box::leak(Box::new(Memory::new(threads.next_power_of_two()))).into());
     MEMORY.set(Some(memory));
 }
 
-/// Gives them back. `clean`: no thread is in any queue any more.
+/// Gives them back: no thread of the run goes on. `clean`: nor is any in a queue.
 pub(crate) fn finish(clean: bool) {
-    if let Some(memory) = MEMORY.take()
-        && clean
-    {
-        for record in &memory.records {
-            record.renew();
-        }
+    let Some(mut memory) = MEMORY.take() else { return };
+    if clean {
+        // SAFETY: as in `prepare`.
+        let memory = unsafe { memory.as_ref() };
+        memory.records.iter().for_each(Record::renew);
         memory.readers.clear();
-        SPARE.with_borrow_mut(|spare| spare.push(memory));
+    } else {
+        // SAFETY: it is never freed, and who had it in the run is suspended for ever.
+        unsafe { memory.as_mut() }.reset();
     }
+    SPARE.with_borrow_mut(|spare| spare.push(memory));
 }
 
 /// Where the records of the run are: the first one's address, how many there are, and the size of one.
@@ -216,8 +233,13 @@ pub(crate) fn evidence() -> Evidence {
     SETTINGS.get().evidence
 }
 
+fn current() -> Option<&'static Memory> {
+    // SAFETY: it is never freed, and only the run's end writes to it as a whole.
+    MEMORY.get().map(|memory| unsafe { memory.as_ref() })
+}
+
 fn memory() -> &'static Memory {
-    match MEMORY.get() {
+    match current() {
         Some(memory) => memory,
         None => panic!("a simulated lock is used outside a simulation"),
     }
@@ -346,7 +368,7 @@ impl Platform for Sim {
 
     fn readers() -> Option<&'static Table<Sim>> {
         // None outside a run, in which a checker may look at a lock.
-        MEMORY.get().map(|memory| &*memory.readers)
+        current().map(|memory| &*memory.readers)
     }
 
     fn epoch() -> u32 {

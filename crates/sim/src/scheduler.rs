@@ -781,6 +781,13 @@ mod tests {
         cpus.next(machine, cpu, now, 0).map(|next| next.id)
     }
 
+    /// The next thread on the first CPU is this one. It runs for that long, and goes to sleep.
+    fn sleeps_after(cpus: &mut Cpus, machine: &Machine, id: u32, time: Picoseconds) {
+        assert_eq!(next(cpus, machine, 0, 0), Some(id));
+        cpus.charge(id, time, 0);
+        cpus.leave(machine, id, true, 0);
+    }
+
     #[test]
     fn who_is_eligible_runs_to_its_deadline() {
         let (machine, mut cpus) = cpus(1, &[0, 0]);
@@ -798,10 +805,8 @@ mod tests {
     #[test]
     fn what_a_thread_lacks_it_keeps_and_what_it_had_too_much_is_forgotten() {
         let (machine, mut cpus) = cpus(1, &[0, 0]);
-        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
-        cpus.charge(0, 200 * MICROSECOND, 0);
-        // It sleeps, and has had 200 us more than the other, which goes on for 300.
-        cpus.leave(&machine, 0, true, 0);
+        // It has had 200 us more than the other, which goes on for 300.
+        sleeps_after(&mut cpus, &machine, 0, 200 * MICROSECOND);
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
         cpus.charge(1, 300 * MICROSECOND, 0);
         cpus.place(&machine, 0, 0, 0);
@@ -811,9 +816,7 @@ mod tests {
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1), "of two that are equal: the earlier deadline");
         cpus.charge(1, 1000 * MICROSECOND, 0);
         cpus.put_back(&machine, 0, 0);
-        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
-        cpus.charge(0, MICROSECOND, 0);
-        cpus.leave(&machine, 0, true, 0);
+        sleeps_after(&mut cpus, &machine, 0, MICROSECOND);
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
         cpus.place(&machine, 0, 0, 0);
         assert!(cpus.preempts(&machine, 0, 1, 0));
@@ -822,9 +825,7 @@ mod tests {
     #[test]
     fn who_slept_with_too_much_counts_until_it_would_be_next() {
         let (machine, mut cpus) = cpus(1, &[0, 0]);
-        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
-        cpus.charge(0, 50 * MICROSECOND, 0);
-        cpus.leave(&machine, 0, true, 0);
+        sleeps_after(&mut cpus, &machine, 0, 50 * MICROSECOND);
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
         cpus.charge(1, 10 * MICROSECOND, 0);
         cpus.place(&machine, 0, 0, 0);
@@ -838,11 +839,8 @@ mod tests {
     #[test]
     fn who_sleeps_does_not_keep_a_woken_thread_from_its_waker_s_cpu() {
         let (machine, mut cpus) = cpus(1, &[0, 0, 0]);
-        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
-        cpus.leave(&machine, 0, true, 0);
-        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
-        cpus.charge(1, 5 * MICROSECOND, 0);
-        cpus.leave(&machine, 1, true, 0);
+        sleeps_after(&mut cpus, &machine, 0, 0);
+        sleeps_after(&mut cpus, &machine, 1, 5 * MICROSECOND);
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(2));
         cpus.charge(2, 6 * MICROSECOND, 0);
         // Thread 1 counts, has had less than 2, and its deadline is the earliest.
@@ -933,14 +931,11 @@ mod tests {
     #[test]
     fn who_yields_beside_a_sleeping_thread_gives_up_its_slice_and_that_counts_no_more() {
         let (machine, mut cpus) = cpus(1, &[0, 0, 0]);
-        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(0));
-        cpus.leave(&machine, 0, true, 0);
+        sleeps_after(&mut cpus, &machine, 0, 0);
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
         cpus.charge(1, 50 * MICROSECOND, 0);
         cpus.put_back(&machine, 0, 0);
-        assert_eq!(next(&mut cpus, &machine, 0, 0), Some(2));
-        cpus.charge(2, 100 * MICROSECOND, 0);
-        cpus.leave(&machine, 2, true, 0);
+        sleeps_after(&mut cpus, &machine, 2, 100 * MICROSECOND);
         assert_eq!(next(&mut cpus, &machine, 0, 0), Some(1));
         let deadline = cpus.entities[1].deadline;
         assert!(!cpus.yields(1, 0), "the other one sleeps");

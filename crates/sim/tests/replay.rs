@@ -1,5 +1,6 @@
 //! What threads were seen to do is done again.
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -25,6 +26,47 @@ fn replayed(threads: &[Vec<Step>], kind: Kind<'_>, number: u32) -> Result<Replay
 
 fn done(threads: &[Vec<Step>], kind: Kind<'_>, number: u32) -> Vec<u64> {
     replayed(threads, kind, number).expect("nobody waits for ever").steps
+}
+
+/// The system's, and counts what a thread has.
+struct Counting;
+
+std::thread_local! {
+    static HAS: Cell<isize> = const { Cell::new(0) };
+}
+
+// SAFETY: all is passed on as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        HAS.set(HAS.get() + layout.size().cast_signed());
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        HAS.set(HAS.get() - layout.size().cast_signed());
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A page of predictions takes hundreds of replays, and a validation ten thousand.
+#[test]
+fn a_replay_gives_back_what_its_steps_took() {
+    let threads = vec![LOCKED.repeat(100_000); 2];
+    let again = |times: isize| {
+        let before = HAS.get();
+        for _ in 0..times {
+            replayed(&threads, Kind::Exclusive("glibc"), 1).expect("nobody waits for ever");
+        }
+        (HAS.get() - before) / times
+    };
+    again(1);
+    let left = again(10);
+    assert!(left < 50_000, "{left} bytes are lost with each replay");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! steady rate. Who wakes threads that wait for what is part of the steps; who waits for whom at a lock is
 //! not: that is what the replay finds out.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -342,7 +342,9 @@ fn acts(steps: &[Step], mutex_of: &[Option<u32>], changes: &mut [bool]) -> Vec<A
 }
 
 struct Shared {
-    acts: Vec<Vec<Act>>,
+    /// Each thread's, and where parts of them begin. No thread has them when it suspends itself: what threads
+    /// own then is leaked, and these are much.
+    acts: RefCell<Vec<(Vec<Act>, Vec<usize>)>>,
     /// Each with how many have it or want it.
     locks: Vec<Vec<(Made, Cell<u32>)>>,
     /// For each thing that is awaited.
@@ -356,8 +358,9 @@ struct Shared {
 }
 
 impl Shared {
-    /// What the thread with these acts does now: all of them, or of work that is shared out the next part.
-    fn next(&self, acts: &[Act], parts: &[usize]) -> Range<usize> {
+    /// Which acts the thread does now: all of them, or of work that is shared out the next part.
+    fn next(&self, index: usize) -> Range<usize> {
+        let (acts, parts) = &self.acts.borrow()[index];
         let Some(Act::Step(Step::Part(work))) = parts.first().map(|&part| acts[part]) else {
             return 0..acts.len();
         };
@@ -370,31 +373,29 @@ impl Shared {
     fn thread(&self, index: usize) {
         // What it holds: the lock's number, which of several it is, and whether it reads.
         let mut held: Vec<(u32, usize, bool)> = Vec::new();
-        let acts = &self.acts[index];
-        let parts: Vec<usize> =
-            (0..acts.len()).filter(|&at| matches!(acts[at], Act::Step(Step::Part(_)))).collect();
         loop {
             let round = now();
             let mut left_out = None;
-            for act in &acts[self.next(acts, &parts)] {
+            for at in self.next(index) {
+                let act = self.acts.borrow()[index].0[at];
                 let step = match act {
                     Act::Step(step) => step,
                     Act::Post(what) => {
-                        self.wakes[*what as usize].post();
+                        self.wakes[what as usize].post();
                         continue;
                     }
                     Act::PostUnder(what, mutex) => {
-                        self.briefly(*mutex, |_| self.wakes[*what as usize].post());
+                        self.briefly(mutex, |_| self.wakes[what as usize].post());
                         continue;
                     }
                     Act::Signal(what) => {
-                        self.wakes[*what as usize].signal();
+                        self.wakes[what as usize].signal();
                         self.did(index);
                         continue;
                     }
                 };
                 if let Some(lock) = left_out {
-                    match *step {
+                    match step {
                         Step::Unlock(this) if this == lock => {
                             left_out = None;
                             continue;
@@ -404,7 +405,7 @@ impl Shared {
                         _ => continue,
                     }
                 }
-                match *step {
+                match step {
                     Step::Part(_) => continue,
                     Step::Work(time) => work(time),
                     Step::Block(time) => sleep(time),
@@ -563,7 +564,13 @@ impl Replay<'_> {
                 is_mutex[what as usize] &= *mutex_of[what as usize].get_or_insert(under) == under;
             }
         }
-        let acts = self.threads.iter().map(|steps| acts(steps, &mutex_of, &mut is_mutex)).collect();
+        let acts = self.threads.iter().map(|steps| {
+            let acts = acts(steps, &mutex_of, &mut is_mutex);
+            let is_part = |at: &usize| matches!(acts[*at], Act::Step(Step::Part(_)));
+            let parts = (0..acts.len()).filter(is_part).collect();
+            (acts, parts)
+        });
+        let acts = RefCell::new(acts.collect());
         let room = |what: usize| {
             let mutex = mutex_of[what].filter(|_| is_mutex[what]).map(|mutex| &locks[mutex as usize][0].0);
             match mutex {
@@ -602,7 +609,9 @@ impl Replay<'_> {
                 None => simulation.spawn(None, thread),
             }
         }
-        let summary = simulation.run(self.warm_up + self.time)?;
+        let summary = simulation.run(self.warm_up + self.time);
+        shared.acts.take();
+        let summary = summary?;
         Ok(Replayed {
             steps: shared.done.iter().map(Cell::get).collect(),
             waits: shared.waits.iter().map(Cell::get).collect(),
