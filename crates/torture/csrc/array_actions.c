@@ -42,6 +42,13 @@ static unsigned ledger(void) { return LEDGER + my_seat * LANES + lane_number(); 
 
 enum mode { FOR_EVER, AT_ONCE, FOR_A_WHILE };
 
+/* Of one that returned EAGAIN. */
+static void must_have_lasted(unsigned num, int64_t began, int64_t timeout) {
+    int64_t after = now_ns(CLOCK_MONOTONIC) - began;
+    BROKEN_IF(after < timeout, "an operation on semaphore %u timed out after %ld ns of %ld", num, (long)after,
+              (long)timeout);
+}
+
 /* 0, EAGAIN or EINTR, if that is a right answer. */
 static int attempt(int id, struct sembuf *op, unsigned n, enum mode mode) {
     int64_t timeout = mode == FOR_A_WHILE ? (int64_t)(1 + below(40)) * (once_in(4) ? 1000000 : 50000) : 0;
@@ -65,10 +72,10 @@ static int attempt(int id, struct sembuf *op, unsigned n, enum mode mode) {
     case EAGAIN:
         BROKEN_IF(mode == FOR_EVER, "an operation on semaphore %u failed with EAGAIN, but may wait for ever",
                   op->sem_num);
-        BROKEN_IF(mode == FOR_A_WHILE && now_ns(CLOCK_MONOTONIC) - began < timeout,
-                  "an operation on semaphore %u timed out after %ld ns of %ld", op->sem_num,
-                  (long)(now_ns(CLOCK_MONOTONIC) - began), (long)timeout);
-        if (mode == FOR_A_WHILE) count(ARRAY_RAN_OUT);
+        if (mode == FOR_A_WHILE) {
+            must_have_lasted(op->sem_num, began, timeout);
+            count(ARRAY_RAN_OUT);
+        }
         return EAGAIN;
     case EINTR:
         /* After a stop and continue it may be interrupted without a handler. */
@@ -272,6 +279,12 @@ static void become_child(pid_t parent) {
     if (getppid() != parent) _exit(0);
 }
 
+/* What wait_for says, where it should not be. */
+static _Noreturn void child_ended(int ended, const char *whose) {
+    if (ended < 0) broken("a %s died of signal %d", whose, -ended);
+    broken("a %s ended with status %d", whose, ended);
+}
+
 /* As long as the parent lives: an orphan finds its array removed, and is about to be killed. */
 static _Noreturn void child_broken(pid_t parent, const char *what, int error) {
     if (getppid() != parent) _exit(0);
@@ -337,7 +350,7 @@ static void act_fork_holding(void) {
     else if (ended == 0)
         count(how == 0 ? ARRAY_EXECUTED : ARRAY_CHILD_DIED);
     else if (ended != 1)
-        broken("a forked child ended with %d", ended);
+        child_ended(ended, "forked child");
     must_be_in(lock, "after a forked child's end");
     check_last(lock);
     go_out(lock);
@@ -367,8 +380,10 @@ static _Noreturn void sleeper(pid_t parent, int id, unsigned kind, int expected)
     struct sembuf op[2] = {{COUNTED, -1, 0}, by(ALSO, -1)};
     struct timespec long_time = {100000, 0};
     if (kind == 2) op[0] = (struct sembuf){NOUGHT, 0, 0};
+    int64_t began = now_ns(CLOCK_MONOTONIC);
     int rc = kind == 3 ? semtimedop(id, op, 1, &long_time) : semop(id, op, kind == 1 ? 2 : 1);
     int error = rc == 0 ? 0 : errno;
+    if (kind == 3 && error == EAGAIN) must_have_lasted(COUNTED, began, long_time.tv_sec * 1000000000);
     BROKEN_IF(error != expected && getppid() == parent, "a sleeper was woken with %s instead of %s",
               error_name(error), error_name(expected));
     _exit(0);
@@ -431,8 +446,10 @@ static void act_sleepers(void) {
         control(id, NOUGHT, SETVAL, (union semun){.val = 0});
         count(ARRAY_SLEEPER_KILLED);
     }
-    for (unsigned i = 0; i < n; i++)
-        BROKEN_IF(i != killed && wait_for(child[i], AT_SLEEPERS) != 0, "a sleeper died");
+    for (unsigned i = 0; i < n; i++) {
+        int ended = i == killed ? 0 : wait_for(child[i], AT_SLEEPERS);
+        if (ended != 0) child_ended(ended, "sleeper");
+    }
     if (how == 0) return;
     /* What the second kind took of ALSO is given back by its end. */
     expect_value(id, COUNTED, how == 1 ? (int)n + 3 - counted : 0, "after its sleepers' end");
