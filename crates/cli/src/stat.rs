@@ -17,6 +17,8 @@ pub(crate) mod report;
 mod sampler;
 mod session;
 mod stacks;
+#[cfg(test)]
+mod tests;
 pub(crate) mod text;
 mod threads;
 mod timeline;

@@ -6,41 +6,10 @@ use std::io;
 /// What a wait for a futex is called that the file knows.
 pub(crate) const FUTEX: &str = "futex";
 
-/// Pairs of number and name.
-macro_rules! calls {
-    ($($name:ident)*) => { &[$((libc::$name, stringify!($name))),*] };
-}
-
-/// Calls that may block for long, and that every architecture has.
-const CALLS: &[(libc::c_long, &str)] = calls! {
-    SYS_accept SYS_accept4 SYS_clock_nanosleep SYS_clone SYS_clone3 SYS_close SYS_connect
-    SYS_copy_file_range SYS_epoll_pwait SYS_epoll_pwait2 SYS_execve SYS_exit SYS_exit_group SYS_fadvise64
-    SYS_fallocate SYS_fcntl SYS_fdatasync SYS_flock SYS_fstat SYS_fsync SYS_ftruncate SYS_getdents64
-    SYS_getrandom SYS_io_getevents  SYS_io_submit SYS_io_uring_enter SYS_ioctl SYS_madvise
-    SYS_membarrier SYS_mmap SYS_mprotect SYS_mq_timedreceive SYS_mq_timedsend SYS_mremap SYS_msgrcv
-    SYS_msgsnd SYS_msync SYS_munmap SYS_nanosleep SYS_openat SYS_ppoll SYS_pread64 SYS_preadv SYS_preadv2
-    SYS_process_vm_readv SYS_pselect6 SYS_pwrite64 SYS_pwritev SYS_pwritev2 SYS_read SYS_readv SYS_recvfrom
-    SYS_recvmmsg SYS_recvmsg SYS_renameat2 SYS_restart_syscall SYS_rt_sigsuspend SYS_rt_sigtimedwait
-    SYS_sched_yield SYS_semop SYS_semtimedop SYS_sendfile SYS_sendmmsg SYS_sendmsg SYS_sendto SYS_splice
-    SYS_sync SYS_sync_file_range SYS_syncfs SYS_tee SYS_unlinkat SYS_vmsplice SYS_wait4 SYS_waitid SYS_write
-    SYS_writev
-};
-
-/// Older ones, which newer architectures are without.
-#[cfg(target_arch = "x86_64")]
-const OLDER: &[(libc::c_long, &str)] = calls! {
-    SYS_epoll_wait SYS_fork SYS_open SYS_pause SYS_poll SYS_rename SYS_select SYS_unlink SYS_vfork
-};
-#[cfg(not(target_arch = "x86_64"))]
-const OLDER: &[(libc::c_long, &str)] = &[];
-
-/// The name of call number `number`: its number in words if it is none of those that often block.
+/// The name of call number `number`; one that the table does not have is named by its number.
 pub(crate) fn name(number: libc::c_long) -> String {
-    let found = CALLS.iter().chain(OLDER).find(|&&(known, _)| known == number);
-    match found {
-        Some((_, name)) => name.trim_start_matches("SYS_").to_string(),
-        None => format!("call {number}"),
-    }
+    let call = usize::try_from(number).ok().and_then(syscalls::Sysno::new);
+    call.map_or_else(|| format!("system call {number}"), |call| call.name().to_owned())
 }
 
 /// A call and its arguments.
@@ -177,10 +146,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_have_names_and_unknown_ones_a_number() {
-        assert_eq!(name(libc::SYS_read), "read");
-        assert_eq!(name(libc::SYS_futex), format!("call {}", libc::SYS_futex));
-        assert_eq!(name(1 << 20), "call 1048576");
+    fn every_call_has_its_name_and_unknown_ones_a_number() {
+        for (number, known) in [
+            (libc::SYS_read, "read"),
+            (libc::SYS_mkdirat, "mkdirat"),
+            (libc::SYS_fsync, "fsync"),
+            (libc::SYS_futex, FUTEX),
+            (libc::SYS_io_uring_enter, "io_uring_enter"),
+        ] {
+            assert_eq!(name(number), known);
+        }
+        #[cfg(target_arch = "x86_64")]
+        assert_eq!((name(84), name(libc::SYS_rmdir)), ("rmdir".to_owned(), "rmdir".to_owned()));
+        assert_eq!(name(1 << 20), "system call 1048576");
     }
 
     #[test]

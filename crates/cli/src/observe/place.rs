@@ -70,19 +70,23 @@ pub(crate) fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
 pub(crate) fn by_process(dir: &Path) -> BTreeMap<u32, BTreeMap<u32, PathBuf>> {
     let mut files: BTreeMap<u32, BTreeMap<u32, PathBuf>> = BTreeMap::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let mut parts = name.to_str().unwrap_or_default().split('.');
-        let number = |part: Option<&str>| part.and_then(|part| part.parse::<u32>().ok());
+        let path = entry.path();
         // A pipe in its place would keep us waiting.
         let is_file = || entry.file_type().is_ok_and(|file_type| file_type.is_file());
-        if let (Some(pid), Some(count), Some("stat"), None) =
-            (number(parts.next()), number(parts.next()), parts.next(), parts.next())
+        if let Some((pid, count)) = numbers_of(&path)
             && is_file()
         {
-            files.entry(pid).or_default().insert(count, entry.path());
+            files.entry(pid).or_default().insert(count, path);
         }
     }
     files
+}
+
+/// The process and the number of a statistics file; `None` if the file has another kind of name.
+pub(crate) fn numbers_of(path: &Path) -> Option<(u32, u32)> {
+    let mut parts = path.file_name()?.to_str()?.split('.');
+    let (pid, count) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    (parts.next() == Some("stat") && parts.next().is_none()).then_some((pid, count))
 }
 
 /// The processes that leave figures in this directory, or will once they have used a lock.

@@ -193,7 +193,7 @@ impl Space<'_> {
             in_program,
             is_plumbing: false,
         };
-        let Some(module) = self.snapshot.module_at(address) else {
+        let Some(module) = self.code_at(address) else {
             let made = self.made.get_or_init(|| Made::of(self.snapshot.pid));
             let Some(name) = made.function(address) else {
                 return vec![frame(format!("{return_address:#x}"), "", false)];
@@ -248,11 +248,23 @@ impl Space<'_> {
     /// information, and the file that it is in; each is empty if unknown.
     pub(crate) fn symbol(&self, return_address: u64) -> (String, String) {
         let address = return_address.wrapping_sub(1);
-        let Some(module) = self.snapshot.module_at(address) else { return Default::default() };
+        let Some(module) = self.code_at(address) else { return Default::default() };
         let offset = address - module.start + module.offset;
         let file = self.symbols.file(&module.path);
         let name = file.and_then(|file| file.symbol(file.code_at(offset)?).map(Symbol::name));
         (name.unwrap_or_default(), file_name(&module.path))
+    }
+
+    /// The file with the code at `address`. What a program maps as data, or makes and runs, is none: its own
+    /// statistics file, shared memory, a `memfd` that a just-in-time compiler fills.
+    fn code_at(&self, address: u64) -> Option<&Module> {
+        let module = self.snapshot.module_at(address)?;
+        let path = module.path.strip_suffix(" (deleted)").unwrap_or(&module.path);
+        let in_memory = ["/memfd:", "/dev/", "/SYSV", "/anon_hugepage", "//anon"];
+        let may_be = path.starts_with('/') && !in_memory.iter().any(|start| path.starts_with(start));
+        // A file that is gone, or in another root, may have been code; one that is there says so itself.
+        let is_code = || self.symbols.file(&module.path).is_some() || !Path::new(&module.path).is_file();
+        (may_be && super::place::numbers_of(Path::new(path)).is_none() && is_code()).then_some(module)
     }
 
     fn is_program(&self, module: &Module) -> bool {
@@ -834,6 +846,33 @@ mod tests {
         assert!(space.variable((&raw const on_stack) as u64).is_none());
         let on_heap = Box::new(0u64);
         assert!(space.variable((&raw const *on_heap) as u64).is_none());
+    }
+
+    #[test]
+    fn what_is_mapped_and_no_code_is_never_named() {
+        let scratch = poundlock_testing::scratch();
+        let data = scratch.join("locale-archive");
+        std::fs::write(&data, [0; 64]).expect("it can be written");
+        let data = data.to_str().expect("a path").to_owned();
+        let gone = scratch.join("libgone.so").to_str().expect("a path").to_owned();
+        for (path, named) in [
+            ("/dev/shm/poundlock-stat-Ab3/22404.0.stat", false),
+            ("/tmp/poundlock-stat-Ab3/22404.1.stat (deleted)", false),
+            ("/memfd:doublemapper (deleted)", false),
+            ("/dev/zero (deleted)", false),
+            ("/SYSV00000000 (deleted)", false),
+            ("[vdso]", false),
+            ("", false),
+            (&data, false),
+            (&gone, true),
+        ] {
+            let module = Module { start: 0x1000, end: 0x2000, offset: 0, path: path.to_owned() };
+            let snapshot = Snapshot { modules: vec![module], ..Snapshot::default() };
+            let symbols = Symbols::new();
+            let frames = symbols.space(&snapshot).call(0x1800);
+            assert_eq!(!frames[0].module.is_empty(), named, "{path}: {:?}", frames[0]);
+            assert_eq!(frames[0].text == "0x1800", !named, "{path}: {:?}", frames[0]);
+        }
     }
 
     fn symbol(address: u64, size: u64, name: &str) -> Symbol {

@@ -82,13 +82,18 @@ pub(crate) fn short(function: &str) -> &str {
     if function.contains("operator") {
         return function;
     }
-    let (mut depth, mut start) = (0, 0);
+    const NAMELESS: &str = "(anonymous namespace)";
+    let (mut depth, mut start, mut beyond) = (0, 0, 0);
     for (at, c) in function.char_indices() {
+        if at < beyond {
+            continue;
+        }
         match c {
             '<' => depth += 1,
             '>' => depth -= 1,
             ' ' if depth == 0 => start = at + 1,
-            '(' if depth == 0 && !function[at..].starts_with("(anonymous") => return &function[start..at],
+            '(' if function[at..].starts_with(NAMELESS) => beyond = at + NAMELESS.len(),
+            '(' if depth == 0 => return &function[start..at],
             _ => {}
         }
     }
@@ -181,6 +186,14 @@ mod tests {
             ("std::map<int, f(int)>::at(int)", "std::map<int, f(int)>::at"),
             ("X::operator()(int)", "X::operator()(int)"),
             ("main", "main"),
+            (
+                "(anonymous namespace)::PlatformWorkerThread(void*)",
+                "(anonymous namespace)::PlatformWorkerThread",
+            ),
+            (
+                "long node::(anonymous namespace)::Pool<(anonymous namespace)::Task>::take(int)",
+                "node::(anonymous namespace)::Pool<(anonymous namespace)::Task>::take",
+            ),
         ] {
             assert_eq!(short(function), name);
         }

@@ -515,8 +515,8 @@ pub(crate) struct Sorted {
 fn unknown(kind: LockKind) -> &'static str {
     match kind {
         LockKind::Recycled => "destroyed, never waited for",
-        LockKind::Overflow => "beyond the table",
-        LockKind::Join => "ends of threads",
+        LockKind::Overflow => "locks beyond the table",
+        LockKind::Join => "thread joins",
         _ => "of unknown origin, never waited for",
     }
 }

@@ -22,7 +22,7 @@ use super::class::{Class, Figures};
 use super::holders::{SEEN, Seen, chain, sleeping, waits_at};
 use super::report::{Report, ratio, side};
 use super::sampler::Sleep;
-use super::text::{duration, percent};
+use super::text::{duration, noun, percent};
 use crate::output::counted;
 
 /// As many findings are shown.
@@ -68,14 +68,32 @@ pub(super) fn of(report: &Report) -> Vec<Finding> {
     findings
 }
 
+/// What a sentence calls the locks of a class.
+pub(super) fn called(class: &Class) -> String {
+    let name = match class.origin {
+        "taken" | "initialised" => {
+            let several = class.figures.locks > 1;
+            let made = if class.origin == "initialised" { "made in " } else { "" };
+            let noun = noun(class.kind);
+            match several {
+                true => format!("the {} {made}{}", counted(class.figures.locks, noun), class.name),
+                false => format!("the {noun} {made}{}", class.name),
+            }
+        }
+        "unknown" => format!("the {}", class.name),
+        _ => class.name.clone(),
+    };
+    match side(class.kind) {
+        Some(side) => format!("the {side} of {name}"),
+        None => name,
+    }
+}
+
 /// Where only sleeping is seen: how much of it there was, and who ended it.
 fn slept(report: &Report, class: &Class) -> Finding {
     let figures = &class.figures;
     let lost = report.share(figures);
-    let name = match side(class.kind) {
-        Some(side) => format!("the {side} of {}", class.name),
-        None => class.name.clone(),
-    };
+    let name = called(class);
     let line = line(report, class);
     let by = if line.is_empty() {
         String::new()
@@ -97,6 +115,10 @@ fn slept(report: &Report, class: &Class) -> Finding {
 }
 
 fn lock(report: &Report, class: &Class) -> Option<Finding> {
+    // Of locks that found no room nobody knows what to change.
+    if class.kind == LockKind::Overflow {
+        return None;
+    }
     if report.about.futexes.is_some() {
         return Some(slept(report, class));
     }
@@ -107,10 +129,7 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
     if other.is_some_and(|other| other.figures.wait_ns > figures.wait_ns) {
         return None;
     }
-    let name = match side(class.kind) {
-        Some(side) => format!("the {side} of {}", class.name),
-        None => class.name.clone(),
-    };
+    let name = called(class);
     let chain = chain(report, class);
     let last = chain[chain.len() - 1];
     let finding = |kind: &'static str, of: &Class, text: &dyn Fn(&str) -> String| {
@@ -121,7 +140,7 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
     let costs = format!("{} of the time is lost for {name}", percent(lost));
     // Of a chain of holders it is the last one that the others wait for.
     let holder = chain[1..].iter().fold("its holder".to_owned(), |text, class| {
-        format!("{text} waited for {}, whose holder", class.name)
+        format!("{text} waited for {}, whose holder", called(class))
     });
     let seen = Seen::of(report, class);
     let crowded = crowded(report, class.kind);
@@ -199,7 +218,7 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
     if held >= LONG_NS && ratio(caused, sum(|side| side.wait_ns)) >= MOST {
         let worst = sides().max_by_key(|side| caused_by(&side.figures)).unwrap_or(class);
         let waits = match chain.get(1) {
-            Some(next) => format!(", waiting for {} in part", next.name),
+            Some(next) => format!(", waiting for {} in part", called(next)),
             None => String::new(),
         };
         return finding("too_long", worst, &|at| {
@@ -262,12 +281,17 @@ fn storm(report: &Report, class: &Class) -> Option<Finding> {
     if class.kind != LockKind::Condition || figures.contended < WAITS {
         return None;
     }
-    // Who takes what it was woken for and waits again was not woken in vain: but then there are no more waits
-    // than somebody was signalled for.
+    // A thread that keeps the mutex from one item to the next waits again with the mutex, and was not woken
+    // in vain. There are no more waits than signals then, and nearly all waits count as in vain. So it is a
+    // storm if there are many more waits than calls that wake; or if most of these wake all, and threads that
+    // found something to do did let go of the mutex before they waited again.
     let vain = ratio(figures.in_vain, figures.contended);
     let sent = figures.signals + figures.broadcasts;
     let is_counted = report.about.futexes.is_none();
-    if vain < MOST || (is_counted && figures.contended < 2 * sent) {
+    let many_woken = figures.contended >= 2 * sent;
+    let let_go = figures.contended.saturating_sub(figures.in_vain) >= figures.contended / 20;
+    let all_woken = 2 * figures.broadcasts >= sent && let_go;
+    if vain < MOST || (is_counted && !many_woken && !all_woken) {
         return None;
     }
     let line = line(report, class);
@@ -285,8 +309,10 @@ fn storm(report: &Report, class: &Class) -> Option<Finding> {
     Some(Finding {
         kind: "storm",
         text: format!(
-            "{} is waited for in vain{at}: {} of {} wake-ups found nothing to do{all}{held}",
-            class.name, figures.in_vain, figures.contended
+            "threads wake up in vain{at}: {} of {} waits for {} ended with nothing to do{all}{held}",
+            figures.in_vain,
+            figures.contended,
+            called(class)
         ),
         line,
         share: vain,
@@ -338,8 +364,7 @@ fn longest(report: &Report, what: &Sleep) -> String {
     let line = line(report, class);
     match class.origin {
         "taken" => format!(", most of all {}", class.name),
-        "initialised" => format!(", most of all for those made in {}, at {line}", class.name),
-        _ => format!(", most of all for {}, at {line}", class.name),
+        _ => format!(", most of all for {}, at {line}", called(class)),
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::class::Class;
+use super::diagnosis::called;
 use super::report::{Report, ratio};
 use super::sampler::{Estimate, Holder, Sleep};
 
@@ -118,8 +119,8 @@ pub(super) fn sentence(report: &Report, class: &Class) -> Option<String> {
     let chain = chain(report, class);
     let [.., last] = chain[..] else { return None };
     let waits = |class: &&Class| match waits_at(report, class) {
-        Some(line) => format!("for {} at {line}", class.name),
-        None => format!("for {}", class.name),
+        Some(line) if class.origin != "taken" => format!("for {} at {line}", called(class)),
+        _ => format!("for {}", called(class)),
     };
     let links: Vec<String> = chain.iter().map(waits).collect();
     let end = Seen::of(report, last).most();
@@ -140,7 +141,7 @@ pub(super) fn sleeping(what: &Sleep) -> String {
         Sleep::Condition => "waiting for condition variables",
         Sleep::Barrier => "waiting for barriers",
         Sleep::Semaphore => "waiting for semaphores",
-        Sleep::Join => "waiting for threads to end",
+        Sleep::Join => "waiting in thread joins",
         Sleep::Futex => "waiting for futexes that are not counted",
         Sleep::Lock => "waiting for locks",
         Sleep::OutsideCalls | Sleep::Hidden => "asleep",

@@ -59,6 +59,8 @@ struct Document<'a> {
     /// Groups of locks, most waiting first; and what else threads waited for.
     classes: Vec<ClassJson<'a>>,
     dropped_locks: u64,
+    /// Waits whose lock and place found no room: in the class of kind `locks beyond the table`.
+    dropped_waits: u64,
     /// Where the time of the threads went.
     sampled: &'a Option<Outcome>,
     /// Where it went by the names of the threads, most time first.
@@ -434,6 +436,7 @@ fn document<'a>(report: &'a Report, diagnosis: &'a [Finding], of_locks: bool) ->
         inside: &report.inside,
         classes: classes.collect(),
         dropped_locks: report.dropped_locks,
+        dropped_waits: report.dropped_waits,
         sampled: &report.sampled,
         roles: &report.roles,
         timeline: &report.timeline,

@@ -1,7 +1,7 @@
 //! Stacks with names in place of addresses, each once, whichever process they come from.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -177,15 +177,12 @@ impl Names {
             .or_else(|| taken.or_else(|| self.line_of(released)).map(|id| ("took it", id)))
     }
 
-    /// The files of which frames of interest have functions and no lines.
+    /// The files whose functions are on stacks of interest, none of them with a line.
     pub(crate) fn modules_without_lines(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = Vec::new();
-        for frame in &self.frames {
-            let name = frame.module.as_str();
-            if !(name.is_empty() || frame.is_plumbing || frame.has_line || names.contains(&name)) {
-                names.push(name);
-            }
+        let mut lines: BTreeMap<&str, bool> = BTreeMap::new();
+        for frame in self.frames.iter().filter(|frame| !frame.module.is_empty() && !frame.is_plumbing) {
+            *lines.entry(&frame.module).or_default() |= frame.has_line;
         }
-        names
+        lines.into_iter().filter_map(|(name, has_lines)| (!has_lines).then_some(name)).collect()
     }
 }

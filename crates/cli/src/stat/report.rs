@@ -57,6 +57,8 @@ pub(super) struct Report {
     pub(super) busy_ns: u64,
     /// Locks for which there was no room, counted together.
     pub(super) dropped_locks: u64,
+    /// Waits of which neither the lock nor the place is known for want of room, counted with those locks.
+    pub(super) dropped_waits: u64,
     /// Most waiting first.
     pub(super) classes: Vec<Class>,
     /// Single locks, if they were asked for; as many as are shown.
@@ -216,6 +218,7 @@ impl Report {
             thread_time_ns,
             busy_ns: thread_time_ns,
             dropped_locks: snapshots.iter().map(|snapshot| snapshot.dropped_locks).sum(),
+            dropped_waits: snapshots.iter().map(|snapshot| snapshot.dropped_waits).sum(),
             each: singles.map(Singles::finish),
             inside,
             events: Events::new(snapshots),

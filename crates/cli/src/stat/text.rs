@@ -202,9 +202,8 @@ impl Page {
             let line = format!("and {more}{of}, waited for {waited} in all (--top 0 shows them)");
             self.wrap("", &line);
         }
-        if report.dropped_locks > 0 {
-            let dropped = counted(report.dropped_locks, "lock");
-            writeln!(self.text, "{dropped} found no room in the table and were counted together")?;
+        if let Some(line) = beyond(report) {
+            self.wrap("", &line);
         }
         for class in rows[..shown].iter().filter(|class| !class.figures.sites.is_empty()) {
             if report.share(&class.figures) >= SMALL || self.style.shown != DEFAULT_SHOWN {
@@ -315,7 +314,12 @@ impl Page {
                 duration(class.figures.wait_max_ns),
             ],
             name: title(class, false),
-            notes: [details(class), waits_at(report, class)].concat(),
+            notes: [details(class), waits_in(report, class)]
+                .iter()
+                .filter(|part| !part.is_empty())
+                .cloned()
+                .collect::<Vec<_>>()
+                .join("; "),
             alarm: false,
         };
         let table: Vec<Row> = rows[..shown].iter().map(row).collect();
@@ -564,13 +568,29 @@ fn details(class: &Class) -> String {
 }
 
 /// Where threads wait longest for what is no lock, and how they get there.
-fn waits_at(report: &Report, class: &Class) -> String {
+fn waits_in(report: &Report, class: &Class) -> String {
     match class.figures.longest_site() {
-        Some((stack, _)) if report.share(&class.figures) >= SMALL && !class.figures.is_for_long() => {
-            format!("; waits at {}", chain(&report.names, stack))
+        Some((stack, _)) if is_worth_a_place(report, class) => {
+            format!("waiting in {}", chain(&report.names, stack))
         }
         _ => String::new(),
     }
+}
+
+/// Whether a wait for what is no lock takes enough of the threads' time for a look at its place.
+fn is_worth_a_place(report: &Report, class: &Class) -> bool {
+    ratio(class.figures.wait_ns, report.busy_ns) >= SMALL && !class.figures.is_for_long()
+}
+
+/// What the row is for which the files of figures had no room.
+pub(super) fn beyond(report: &Report) -> Option<String> {
+    let name = report.locks().find(|class| class.kind == LockKind::Overflow).map(|class| &class.name)?;
+    let locks = counted(report.dropped_locks, "lock");
+    let waits = counted(report.dropped_waits, "wait");
+    Some(format!(
+        "{name}: one row for all that found no room in the files of figures: {locks}, and {waits} of which the lock \
+         and the place are not known"
+    ))
 }
 
 /// What one of a kind is called.

@@ -1,0 +1,121 @@
+//! What a report says of recorded figures, in all its forms.
+
+use std::sync::Arc;
+
+use poundlock_names::{Choice, LockName, RwLocks};
+use poundlock_statfile::{LockKind, LockStats, Site, Snapshot};
+
+use super::diagnosis::{self, Finding};
+use super::figures::Figures;
+use super::report::{About, Report, STILL_RUNNING, Wanted};
+use super::sampler::Outcome;
+use super::text::{self, Style};
+
+const MS: u64 = 1_000_000;
+
+/// A lock with all its waits at one place.
+fn waited(address: u64, kind: LockKind, waits: u64, ns: u64) -> LockStats {
+    let site = Site { stack: Arc::from([address + 1]), contended: waits, wait_ns: ns, ..Site::default() };
+    LockStats {
+        address,
+        kind,
+        slot: address as u32,
+        acquisitions: 2 * waits,
+        contended: waits,
+        wait_total_ns: ns,
+        wait_max_ns: ns / waits.max(1),
+        sites: vec![site],
+        ..LockStats::default()
+    }
+}
+
+/// A process whose threads have lived for `lived_ns` together.
+fn process(lived_ns: u64, locks: Vec<LockStats>) -> Snapshot {
+    Snapshot {
+        pid: 7,
+        exe: "/bin/server".to_owned(),
+        threads: 4,
+        thread_time_ns: lived_ns,
+        locks,
+        ..Snapshot::default()
+    }
+}
+
+fn report(
+    snapshots: Vec<Snapshot>,
+    sampled: Option<Outcome>,
+    futexes: Option<crate::attach::Events>,
+) -> Report {
+    let own = Choice::parse(LockName::Glibc.name()).expect("it is one");
+    let about = About {
+        command: vec!["server".to_owned()],
+        lock: own,
+        rwlocks: RwLocks::of(own, None),
+        wall_ns: 1000 * MS,
+        ending: STILL_RUNNING.to_owned(),
+        now_ns: 1000 * MS,
+        delayed: false,
+        futexes,
+    };
+    let figures = Figures::seen(snapshots);
+    Report::new(about, &[], &figures, sampled, Wanted::default()).expect("nothing is written")
+}
+
+/// The findings, and the whole text.
+fn told(report: &Report) -> (Vec<Finding>, String) {
+    let found = diagnosis::of(report);
+    let style = Style { columns: 400, colour: false, shown: 10, events: false };
+    let text = text::text(report, &found, style);
+    (found, text)
+}
+
+#[test]
+fn a_storm_is_told_from_a_thread_that_keeps_the_mutex() {
+    // Waits, in vain, signals and broadcasts.
+    for (waits, in_vain, signals, broadcasts, is_storm) in [
+        // A queue whose producer wakes all for each item, often while nobody waits.
+        (22_834, 12_716, 0, 81_000, true),
+        // All of eight are woken for one item, and keep the mutex.
+        (320, 312, 0, 40, true),
+        // One is woken for each item, and keeps the mutex until the next one comes.
+        (160, 152, 160, 1, false),
+        (160, 159, 0, 170, false),
+        // Most found something to do.
+        (1000, 100, 0, 4000, false),
+        (50, 49, 0, 10, false),
+    ] {
+        let condition = LockStats {
+            in_vain,
+            signals,
+            broadcasts,
+            ..waited(0x1000, LockKind::Condition, waits, 500 * MS)
+        };
+        let (found, text) = told(&report(vec![process(4000 * MS, vec![condition])], None, None));
+        let storm = found.iter().find(|finding| finding.kind == "storm");
+        assert_eq!(storm.is_some(), is_storm, "{waits} {in_vain} {signals} {broadcasts}: {text}");
+        if let Some(storm) = storm {
+            assert!(storm.text.contains(&format!("{in_vain} of {waits} waits")), "{}", storm.text);
+        }
+    }
+}
+
+#[test]
+fn rows_and_sentences_name_what_they_are_about() {
+    let beyond = LockStats { address: 0, ..waited(0, LockKind::Overflow, 20, 200 * MS) };
+    let joins = waited(0x3000, LockKind::Join, 3, 600 * MS);
+    let joins = LockStats { address: 0, ..joins };
+    let lock = waited(0x1000, LockKind::Mutex, 10, 900 * MS);
+    let dropped =
+        Snapshot { dropped_locks: 12, dropped_waits: 9, ..process(4000 * MS, vec![lock, beyond, joins]) };
+    let (found, text) = told(&report(vec![dropped], None, None));
+    assert_eq!(found.len(), 1, "nobody knows what to change about locks beyond the table: {text}");
+    let lost = found.iter().find(|finding| finding.kind == "too_often").expect("it loses time");
+    assert!(lost.text.contains("lost for the lock taken in 0x1001: "), "{}", lost.text);
+    let row = |name: &str| text.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{text}"));
+    assert!(row("thread joins").ends_with("thread joins  waiting in 0x3001"), "{text}");
+    assert!(row(" 5.9 %").ends_with("locks beyond the table"), "{text}");
+    assert!(
+        text.contains("locks beyond the table: one row for all") && text.contains("12 locks, and 9 waits"),
+        "{text}"
+    );
+}
