@@ -4,7 +4,7 @@
 //! page 0        magic, version; otherwise zero for ever        (NULL-CHUNK)
 //! pages 1 to 3  Header
 //! lock table    LockSlot   x lock_capacity                     64 bytes each
-//! by address    u32 x 4    x address_buckets                   lock indices, a hint
+//! by address    u32 x 4    x address_buckets                   lock indices, a hint; under check [`place`]s
 //! stack table   StackSlot  x stack_capacity                    256 bytes each
 //! stack index   u32        x stack_index_size                  stack numbers, open addressing
 //! modules       ModuleSlot x module_capacity                   512 bytes each
@@ -113,7 +113,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// The first eight bytes of a file.
 pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
 /// The version of this layout, at offset 8.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 /// Where the version is.
 pub const VERSION_OFFSET: u64 = 8;
 /// The unit of allocation in the file.
@@ -217,6 +217,37 @@ pub const fn word_of(index: u32, meta: u64) -> u32 {
 pub const fn bucket_of(address: u64, buckets: u32) -> Option<u64> {
     let hash = (address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     if buckets == 0 { None } else { Some(hash & (buckets as u64 - 1)) }
+}
+
+/// Places for locks in one bucket of a process under check: as many locks of four bytes as a granule of 64 bytes
+/// can hold, in one cache line. Locks of other granules share them.
+pub const PLACES: usize = 16;
+/// How many bits of a place's tag say where in its granule a lock lies.
+pub const WITHIN_BITS: u32 = 4;
+
+const fn granule_hash(address: u64) -> u64 {
+    (address >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The bucket of a lock at `address` in a process under check: all locks of a granule have the same.
+#[must_use]
+pub const fn places_of(address: u64, address_buckets: u32) -> u64 {
+    let buckets = address_buckets as u64 * 4 / PLACES as u64;
+    if buckets == 0 { 0 } else { granule_hash(address) >> 40 & (buckets - 1) }
+}
+
+/// What a place says of its lock's address, so that few slots are looked at in vain: a hash of the granule, and
+/// where in it the lock lies.
+#[must_use]
+pub const fn place_tag(address: u64) -> u32 {
+    ((granule_hash(address) >> 32) as u32 & 0xff) << WITHIN_BITS
+        | (address >> 2) as u32 & ((1 << WITHIN_BITS) - 1)
+}
+
+/// A place of a bucket: the tag of the lock's address, and the lock's index.
+#[must_use]
+pub const fn place(address: u64, index: u32) -> u32 {
+    place_tag(address) << INDEX_BITS | index
 }
 
 /// One moment on both clocks.
@@ -1283,6 +1314,7 @@ const _: () = {
     assert!(offset_of!(Record, small_directory).is_multiple_of(align_of::<Checked>()));
     assert!(size_of::<Checked>() <= 4 * SMALL_DIRECTORY && size_of::<Held>() == 32);
     assert!(size_of::<CheckSlot>() == 32 && size_of::<EdgeSlot>() == 32 && size_of::<PairSlot>() == 32);
+    assert!(PLACES * 4 == 64 && WITHIN_BITS + 8 + INDEX_BITS == u32::BITS);
     assert!(size_of::<LogSlot>() == 128 && size_of::<LogEdge>() == 128);
     assert!(size_of::<LogLock>() == 128 && size_of::<LogMisuse>() == 128);
     assert!(offset_of!(LogEdge, _name) == offset_of!(LogSlot, name));

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use super::sys;
 use crate::layout::{
     self, ArraySlot, Cell, CheckSlot, Chunk, EdgeSlot, Events, Header, LockSlot, LogSlot, ModuleSlot, PAGE,
-    PairSlot, Record, Run, Site, Spread, StackSlot, Stretch, Tracer, WINDOW,
+    PLACES, PairSlot, Record, Run, Site, Spread, StackSlot, Stretch, Tracer, WINDOW,
 };
 
 /// How large a file is and what fits in it.
@@ -285,6 +285,16 @@ impl Map {
         let bucket = layout::bucket_of(address, header.address_buckets.load(Relaxed))?;
         let offset = header.address_offset.load(Relaxed) + bucket * 16;
         // SAFETY: within the buckets, whose number is a power of two.
+        self.back_page(offset).then(|| unsafe { self.at(offset) })
+    }
+
+    /// The places for the locks in the granule around `address`, of a process under check. `None` if there is no
+    /// memory for them.
+    pub(super) fn places(self, address: u64) -> Option<&'static [AtomicU32; PLACES]> {
+        let header = self.header();
+        let number = layout::places_of(address, header.address_buckets.load(Relaxed));
+        let offset = header.address_offset.load(Relaxed) + number * (4 * PLACES) as u64;
+        // SAFETY: within the buckets, which are whole pages.
         self.back_page(offset).then(|| unsafe { self.at(offset) })
     }
 

@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::sys;
 
 /// Bytes of memory of which the locks are counted together, as a power of two.
-const GRANULE: u32 = 6;
+pub(super) const GRANULE: u32 = 6;
 /// As many words of eight counters, as a power of two: memory that is 256 MiB apart is counted together.
 const WORDS: u32 = 19;
 
@@ -84,21 +84,27 @@ fn any_in(first: usize, last: usize) -> bool {
         || (from + 1..from + 1 + whole).any(|index| word(index) != 0)
 }
 
-/// The granules from `start` to `end` that may have locks, as the addresses that each has in it.
-pub(super) fn granules(start: usize, end: usize) -> impl Iterator<Item = core::ops::Range<usize>> {
+/// How many words of counters a walk over the memory from `start` to `end` loads at least.
+pub(super) const fn words(start: usize, end: usize) -> usize {
+    end.saturating_sub(start) >> (GRANULE + 3)
+}
+
+/// The granules from `start` to `end` that may have locks, each by its first address. `steps` counts the loads of
+/// counters.
+pub(super) fn granules(start: usize, end: usize, steps: &mut usize) -> impl Iterator<Item = usize> {
     let mut next = start >> GRANULE;
     let last = end.wrapping_sub(1) >> GRANULE;
     core::iter::from_fn(move || {
         while next <= last && start < end {
             let (word, place) = counts(next)?;
+            *steps += 1;
             let rest = word.load(Relaxed) >> place;
             // To the next counter that is not zero, or to the next word.
             let skipped = if rest == 0 { 8 - place / 8 } else { rest.trailing_zeros() / 8 };
             let found = next + skipped as usize;
             next = found + usize::from(rest != 0);
             if rest != 0 && found <= last {
-                let from = (found << GRANULE).max(start);
-                return Some(from..((found + 1) << GRANULE).min(end));
+                return Some(found << GRANULE);
             }
         }
         None
@@ -129,18 +135,15 @@ mod tests {
             assert!(within(0, 1 << 20), "{offset}");
             assert!(within(offset & !63, offset + 1), "{offset}");
             assert!(!within(0, offset & !63) && !within((offset | 63) + 1, 1 << 20), "{offset}");
-            let only = |start: usize, end: usize| {
-                let mut found = granules(base + start, base + end);
-                let first = found.next().expect("it is there");
-                assert!(found.next().is_none());
-                (first.start - base, first.end - base)
+            let found = |start: usize, end: usize| -> Vec<usize> {
+                granules(base + start, base + end, &mut 0).map(|granule| granule - base).collect()
             };
-            assert_eq!(only(0, 1 << 20), (offset & !63, (offset | 63) + 1));
-            assert_eq!(only(offset, offset + 1), (offset, offset + 1));
+            assert_eq!(found(0, 1 << 20), [offset & !63]);
+            assert_eq!(found(offset, offset + 1), [offset & !63]);
             remove((base + offset) as u64);
             assert!(!within(0, 1 << 20));
         }
-        assert!(!may_have_locks(base, base) && granules(base, base).next().is_none());
+        assert!(!may_have_locks(base, base) && granules(base, base, &mut 0).next().is_none());
     }
 
     #[test]

@@ -532,6 +532,46 @@ fn a_full_log_goes_on_once_it_is_read() {
     assert!(live.unseen().events > 0);
 }
 
+/// The search for locks in memory that goes is no longer than the memory is large, nor than there are locks. Memory
+/// that is a window of the counters apart from locks is searched in vain, and as quickly.
+#[test]
+fn a_release_of_memory_costs_what_its_size_and_its_locks_do() {
+    recording!(Released: directory, recorder, Options { locks: 8192, ..CHECKED });
+    const LOCKS: usize = 4000;
+    const APART: usize = 40;
+    // Of no other test's: far above what the kernel gives out.
+    let base = 0x7100_0000_0000usize;
+    let words: Vec<AtomicU32> = (0..LOCKS).map(|_| AtomicU32::new(0)).collect();
+    let lock = |n: usize| at(&words[n], base + APART * n);
+    for n in 0..LOCKS {
+        recorder.created(lock(n), NOWHERE);
+    }
+    let live = Live::open(&only_file(directory.path())).expect("a good file");
+    let gone = || (0..LOCKS).filter(|&n| live.describe(id(lock(n))).is_none_or(|lock| lock.destroyed)).count();
+    let released = |start: usize, len: usize| recorder.freed(start, start + len, NOWHERE);
+
+    // Terabytes of addresses without a lock.
+    assert!(released(base + (1 << 40), 8 << 40) <= LOCKS + 2);
+    // Little memory, in which there are none, but where the counters say that there may be.
+    let window = 256 << 20;
+    for n in 0..1000 {
+        assert!(released(base + window + 64 * n, 64) <= 4, "{n}");
+    }
+    assert_eq!(gone(), 0);
+    // One lock.
+    assert!(released(base, APART) <= 5);
+    assert_eq!(gone(), 1);
+    // Half of them, in memory that is full of them; again, with nothing in it any more.
+    let half = APART * LOCKS / 2;
+    assert!(released(base, half) <= half / 512 + 2 + 4 * LOCKS / 2);
+    assert_eq!(gone(), LOCKS / 2);
+    assert!(released(base, half) <= half / 512 + 2);
+    // What is left, with all that lies behind it.
+    assert!(released(base, 1 << 40) <= LOCKS + 2);
+    assert_eq!(gone(), LOCKS);
+    assert_eq!(live.unseen(), poundlock_statfile::Unseen::default());
+}
+
 /// EDGES, by many threads at once: every order that a thread takes is logged by one of the first.
 #[test]
 fn orders_by_many_threads_are_each_logged() {

@@ -134,7 +134,10 @@ pub(in crate::writer) fn retire(map: Map, record: &'static Record, known: Known,
             Err(now) => old = now,
         }
     }
-    memory::remove(slot.address.load(Relaxed));
+    let address = slot.address.load(Relaxed);
+    memory::remove(address);
+    // Before the slot is on the free list: from there it may become another lock's.
+    unpublish(map, address, word & INDEX_MASK);
     slot.holder.store(stack, Relaxed);
     if old & IN_EDGE != 0 {
         map.header().deaths.fetch_add(1, Relaxed);
@@ -252,13 +255,50 @@ fn assign(map: Map, lock: LockRef<'_>, stack: u32, options: &Options) -> Option<
 
 /// The locks at this address that live, as far as its bucket knows.
 pub(in crate::writer) fn at_address(map: Map, address: u64) -> impl Iterator<Item = Known> {
-    map.bucket(address).into_iter().flatten().filter_map(move |place| {
-        let index = place.load(Acquire);
-        let slot = map.check_lock(index)?;
-        let meta = slot.meta.load(Acquire);
-        (meta_state(meta) == LIVE && slot.address.load(Relaxed) == address)
-            .then_some(Known { word: word_of(index, meta), slot })
-    })
+    let places = map.places(address).into_iter().flatten();
+    let tag = layout::place_tag(address);
+    places
+        .filter(move |place| place.load(Relaxed) >> layout::INDEX_BITS == tag)
+        .filter_map(move |place| live(map, place.load(Acquire) & INDEX_MASK))
+        .filter(move |known| known.slot.address.load(Relaxed) == address)
+}
+
+/// The lock of this slot, if it lives.
+fn live(map: Map, index: u32) -> Option<Known> {
+    let slot = map.check_lock(index)?;
+    let meta = slot.meta.load(Acquire);
+    (meta_state(meta) == LIVE).then(|| Known { word: word_of(index, meta), slot })
+}
+
+/// Passes each lock from `start` to `end` that lives to `act`, which may retire it. Returns how many words of
+/// counters, buckets and slots that took.
+///
+/// The walk goes over the memory or over the table of locks, whichever is shorter: a program may give back
+/// terabytes of addresses at once, of which it used few.
+pub(in crate::writer) fn within(map: Map, start: usize, end: usize, mut act: impl FnMut(Known)) -> usize {
+    let mut steps = 0;
+    let used = map.header().next_lock.load(Acquire);
+    let lies_there = |known: &Known| {
+        (start as u64..end as u64).contains(&known.slot.address.load(Relaxed))
+    };
+    if memory::words(start, end) > used as usize {
+        let all = (layout::FIRST_LOCK..used).filter_map(|index| live(map, index));
+        all.filter(lies_there).for_each(act);
+        return used as usize;
+    }
+    let mut looked_at = 0;
+    for granule in memory::granules(start, end, &mut steps) {
+        looked_at += 1;
+        let tag = layout::place_tag(granule as u64) >> layout::WITHIN_BITS;
+        for place in map.places(granule as u64).into_iter().flatten() {
+            let place = place.load(Acquire);
+            if place != 0 && place >> (layout::INDEX_BITS + layout::WITHIN_BITS) == tag {
+                looked_at += 1;
+                live(map, place & INDEX_MASK).filter(lies_there).into_iter().for_each(&mut act);
+            }
+        }
+    }
+    steps + looked_at
 }
 
 /// What else was at the lock's address is no more; and the lock can be found by it. A full bucket forgets one,
@@ -272,16 +312,29 @@ fn settle(map: Map, record: &'static Record, lock: LockRef<'_>, known: Known) {
     publish(map, lock.address as u64, known);
 }
 
+/// A place in the bucket, free or of a lock that is no more, gets the lock's index; [`unpublish`] takes it back.
 fn publish(map: Map, address: u64, known: Known) {
     let index = known.word & INDEX_MASK;
-    let Some(bucket) = map.bucket(address) else { return };
-    if bucket.iter().any(|place| place.load(Relaxed) == index) {
+    let new = layout::place(address, index);
+    let Some(places) = map.places(address) else { return };
+    if places.iter().any(|place| place.load(Relaxed) == new) {
         return;
     }
-    let lives =
-        |index: u32| map.check_lock(index).is_some_and(|slot| meta_state(slot.meta.load(Relaxed)) == LIVE);
-    let unused = bucket.iter().find(|place| !lives(place.load(Relaxed)));
-    unused.unwrap_or(&bucket[index as usize % 4]).store(index, Release);
+    // Release, here and below: partner of the acquire of who finds the lock there.
+    if places.iter().any(|place| place.compare_exchange(0, new, Release, Relaxed).is_ok()) {
+        return;
+    }
+    let unused = places.iter().find(|place| live(map, place.load(Relaxed) & INDEX_MASK).is_none());
+    unused.unwrap_or(&places[index as usize % layout::PLACES]).store(new, Release);
+}
+
+fn unpublish(map: Map, address: u64, index: u32) {
+    let old = layout::place(address, index);
+    let mut places = map.places(address).into_iter().flatten();
+    if let Some(place) = places.find(|place| place.load(Relaxed) == old) {
+        // Another thread may have put another lock there.
+        let _ = place.compare_exchange(old, 0, Relaxed, Relaxed);
+    }
 }
 
 /// In a forked child: its parent's locks. The parent may go on meanwhile, so a slot may be read half changed;

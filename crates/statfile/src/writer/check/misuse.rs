@@ -312,16 +312,15 @@ impl<H: Host> Recorder<H> {
         found(map, stay.record, &finding);
     }
 
-    /// Memory from `start` to `end` is about to be given back, by a call from `site`. To be asked only if there
-    /// [may be locks](memory::may_have_locks).
+    /// The caller is about to give back the memory from `start` to `end`, by a call from `site`. To be asked only
+    /// if there [may be locks](memory::may_have_locks). Returns how many words of its tables the search for locks
+    /// read: at most one for 512 bytes of the memory or one for each lock of the process, whichever is less, and
+    /// four for each lock in the memory.
     #[cold]
     #[inline(never)]
-    pub fn freed(&'static self, start: usize, end: usize, site: CallSite) {
-        if !self.checks() {
-            return;
-        }
-        let Some(stay) = self.stay() else { return };
-        each(stay.map, start, end, |known| self.freed_one(&stay, known, site));
+    pub fn freed(&'static self, start: usize, end: usize, site: CallSite) -> usize {
+        let Some(stay) = self.stay().filter(|_| self.checks()) else { return 0 };
+        locks::within(stay.map, start, end, |known| self.freed_one(&stay, known, site))
     }
 
     /// The locks from `start` to `end`: as many as there is room for.
@@ -332,7 +331,7 @@ impl<H: Host> Recorder<H> {
         if self.checks()
             && let Some(stay) = self.stay()
         {
-            each(stay.map, start, end, |known| {
+            locks::within(stay.map, start, end, |known| {
                 if let Some(place) = locks.words.get_mut(locks.len) {
                     *place = known.word;
                     locks.len += 1;
@@ -370,9 +369,12 @@ impl<H: Host> Recorder<H> {
         );
         let waiter = if shared {
             None
+        } else if known.slot.waiters.load(Relaxed) == 0 {
+            // Most are free: no look at every thread.
+            None
         } else if kind == LockKind::Condition {
             blocked(map, known).next()
-        } else if kind.is_acquired() && known.slot.waiters.load(Relaxed) != 0 {
+        } else if kind.is_acquired() {
             waiters(map, known.word).next()
         } else {
             None
@@ -388,17 +390,6 @@ impl<H: Host> Recorder<H> {
             held::remove(map, record, held);
         }
         locks::retire(map, record, known, 0);
-    }
-}
-
-/// The locks from `start` to `end` that live.
-fn each(map: Map, start: usize, end: usize, mut act: impl FnMut(Known)) {
-    const ALIGNED: usize = 4;
-    for addresses in memory::granules(start, end) {
-        let first = addresses.start.next_multiple_of(ALIGNED);
-        for address in (first..addresses.end).step_by(ALIGNED) {
-            locks::at_address(map, address as u64).for_each(&mut act);
-        }
     }
 }
 
