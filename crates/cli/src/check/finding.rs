@@ -18,6 +18,8 @@ pub(super) struct Finding {
     pub(super) stacks: Vec<Stack>,
     /// What else there is to say.
     pub(super) notes: Vec<String>,
+    /// What to do about it.
+    pub(super) advice: &'static str,
     /// How often it was found.
     pub(super) count: u64,
     /// Since the start of the run.
@@ -135,6 +137,7 @@ impl Finding {
             locks: Vec::new(),
             stacks: Vec::new(),
             notes: Vec::new(),
+            advice: kind.advice(),
             count: 1,
             at_ns,
         }
@@ -186,8 +189,16 @@ impl Finding {
         threads
     }
 
-    pub(super) fn advice(&self) -> &'static str {
-        self.kind.advice()
+    /// The lines to look at, each once: where each thread asked for something, not where it took what it held.
+    pub(super) fn lines(&self) -> Vec<&str> {
+        let mut lines: Vec<&str> = Vec::new();
+        let asked = self.stacks.iter().filter(|stack| !stack.goes_on);
+        for frame in asked.filter_map(|stack| line(&stack.frames)) {
+            if !lines.contains(&frame.text.as_str()) {
+                lines.push(&frame.text);
+            }
+        }
+        lines
     }
 }
 
@@ -242,6 +253,7 @@ pub(super) mod tests {
                 stack(9, format!("while it held {b}, taken"), true, 1, other, 19),
             ],
             notes: Vec::new(),
+            advice: Kind::Order.advice(),
             count: 1,
             at_ns: 5_000_000,
         }

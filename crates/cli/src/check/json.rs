@@ -122,7 +122,7 @@ impl<'r> One<'r> {
         One {
             kind: finding.kind.name(),
             headline: &finding.headline,
-            advice: finding.advice(),
+            advice: finding.advice,
             count: finding.count,
             at_ns: finding.at_ns,
             process: Process { pid: finding.process.pid, exe: &finding.process.exe },

@@ -67,7 +67,7 @@ const ABOUT: [About; 21] = [
         brief: "locks that threads take in orders that contradict each other",
         full: "Threads take the same locks in orders that contradict each other. If they do so at once, each waits \
                for the next, for ever.",
-        advice: "take these locks in one order everywhere; or take the later one by trylock, and let go if that fails",
+        advice: "lock them in one order everywhere; or take the later one by trylock, and unlock the first if that fails",
         level: Level::Error,
         looked: Looked::Always,
     },
@@ -76,7 +76,7 @@ const ABOUT: [About; 21] = [
         name: "deadlock",
         brief: "threads that wait for each other now",
         full: "Each thread waits for something that the next one has to do first. None of them goes on.",
-        advice: "let go of what others need before you wait for them; take locks in one order everywhere",
+        advice: "lock in one order everywhere; unlock what other threads need before you wait for them",
         level: Level::Error,
         looked: Looked::Always,
     },
@@ -86,7 +86,7 @@ const ABOUT: [About; 21] = [
         brief: "a lock taken by the thread that holds it",
         full: "A thread takes a lock that it holds, and the lock is not recursive: the thread waits for itself, for \
                ever.",
-        advice: "call a function that expects the lock to be held, or initialise the lock as a recursive one",
+        advice: "call a function that expects the lock to be held, or make the lock a recursive one",
         level: Level::Error,
         looked: Looked::Always,
     },
@@ -135,7 +135,7 @@ const ABOUT: [About; 21] = [
         brief: "memory freed with a lock in it that is held or waited for",
         full: "Memory is given back while a lock in it is held or waited for. The unlock will write to memory that is \
                somebody else's by then.",
-        advice: "unlock and destroy the lock before its memory is freed",
+        advice: "unlock it, let its waiters go, and destroy it before its memory is freed",
         level: Level::Error,
         looked: Looked::Always,
     },
@@ -211,7 +211,7 @@ const ABOUT: [About; 21] = [
         brief: "a signal by a thread that never had the mutex of the waits",
         full: "A condition variable is signalled by a thread that has never had the mutex with which others wait. What \
                it changed before can be missed by a thread that is about to wait: then the signal is lost.",
-        advice: "change what the waiters look at while you hold their mutex",
+        advice: "hold the waiters' mutex while you change what they look at",
         level: Level::Warning,
         looked: Looked::Named,
     },
@@ -231,7 +231,7 @@ const ABOUT: [About; 21] = [
         brief: "a lock held across a call that blocks for longer than --held-over",
         full: "A thread sleeps in a call that waits for time, for input or for other threads, and holds a lock \
                meanwhile. Whoever needs the lock waits as long.",
-        advice: "move the call out of the locked section",
+        advice: "move the call out of the critical section",
         level: Level::Warning,
         looked: Looked::HeldOver,
     },
@@ -240,7 +240,7 @@ const ABOUT: [About; 21] = [
         name: "held-long",
         brief: "a lock held for longer than --held-over",
         full: "A lock is held for longer than was asked for. Whoever needs it waits as long.",
-        advice: "do less in the locked section, or split it",
+        advice: "do less in the critical section, or split it",
         level: Level::Warning,
         looked: Looked::HeldOver,
     },
@@ -299,6 +299,33 @@ impl Kind {
     pub(super) fn of_name(name: &str) -> Option<Kind> {
         Kind::all().find(|kind| kind.name() == name)
     }
+}
+
+/// Advice on findings for which that on their kind does not fit.
+pub(super) mod advice {
+    /// Locks of one sort, taken in both orders.
+    pub(in crate::check) const ONE_SORT: &str =
+        "lock two of one sort in a fixed order, as by address; in C++ both at once by std::scoped_lock";
+    /// A wait for a condition variable with other locks held.
+    pub(in crate::check) const HELD_IN_WAIT: &str =
+        "unlock all but the wait's own mutex before the wait; or signal without those locks";
+    /// Every thread waits, one of them for a condition variable.
+    pub(in crate::check) const LOST_SIGNAL: &str = "change the condition with the mutex held, then signal; wait in a loop that looks at the condition before each \
+         wait: a signal that comes before the wait is lost";
+    /// Every thread waits, one of them at a barrier, none for a condition variable.
+    pub(in crate::check) const BARRIER: &str =
+        "initialise the barrier with the number of threads that come to it, and let each of them come";
+    /// A lock that a thread waits for while it has it, and that cannot be recursive.
+    pub(in crate::check) const NOT_RECURSIVE: &str =
+        "call a function that expects the lock to be held; a lock of this kind cannot be recursive";
+    /// A reader that waits to write.
+    pub(in crate::check) const UPGRADE: &str = "unlock before you take the same lock to write, and look again at what you have read; or write from the start";
+    /// A thread that waits for a semaphore of an array.
+    pub(in crate::check) const ARRAY: &str =
+        "take several semaphores by one call, or in one order; give back what others need before you wait";
+    /// Locks taken against the numbers that the program gave them.
+    pub(in crate::check) const AGAINST_NUMBERS: &str =
+        "lock them with growing numbers, or give them other numbers (poundlock_check_order)";
 }
 
 /// The names of all kinds, each with a few words.

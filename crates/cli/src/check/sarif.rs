@@ -109,7 +109,7 @@ fn result(finding: &Finding, dir: &Path) -> Value {
     for note in &finding.notes {
         message += &format!("\n{note}");
     }
-    message += &format!("\nTo do: {}.", finding.advice());
+    message += &format!("\nTo do: {}.", finding.advice);
     let mut result = json!({
         "ruleId": finding.kind.name(),
         "ruleIndex": place,

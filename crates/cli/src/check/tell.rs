@@ -12,7 +12,7 @@ use poundlock_statfile::check::{
 use super::deadlock::{Deadlock, Party};
 use super::feed::{Described, Feed};
 use super::finding::{Finding, Lock, Process, Stack, Thread};
-use super::kinds::Kind;
+use super::kinds::{Kind, advice};
 use super::long::Long;
 use super::naming::{Naming, tell_apart};
 
@@ -93,6 +93,7 @@ impl Teller<'_> {
             locks,
             stacks,
             notes: Vec::new(),
+            advice: kind.advice(),
             count: 1,
             at_ns: self.at_ns,
         }
@@ -235,7 +236,15 @@ impl Teller<'_> {
             );
         }
         notes.dedup();
-        Finding { notes, ..self.finding(Kind::Order, headline, locks.locks, stacks) }
+        let class = edges[0].from.class;
+        let advice = if waited.is_some() {
+            advice::HELD_IN_WAIT
+        } else if edges.iter().all(|edge| edge.from.class == class && edge.to.class == class) {
+            advice::ONE_SORT
+        } else {
+            Kind::Order.advice()
+        };
+        Finding { notes, advice, ..self.finding(Kind::Order, headline, locks.locks, stacks) }
     }
 
     /// Locks of one sort that are nested against an order.
@@ -254,7 +263,11 @@ impl Teller<'_> {
             format!("{class}: several of them are taken against the order that the program gave them")
         };
         let stacks = edges.iter().flat_map(|edge| self.steps(edge, &locks)).collect();
-        self.finding(Kind::Nesting, headline, locks.locks, stacks)
+        let mut finding = self.finding(Kind::Nesting, headline, locks.locks, stacks);
+        if nesting.other.is_none() {
+            finding.advice = advice::AGAINST_NUMBERS;
+        }
+        finding
     }
 
     /// A lock that is held for long.
@@ -370,12 +383,14 @@ impl Teller<'_> {
             _ => for_each_other(count, &named),
         };
         let mut finding = self.finding(Kind::Deadlock, headline, locks, stacks);
+        finding.advice = advice_on(deadlock);
         if deadlock.everyone {
-            finding.notes.push(
-                "a signal handler or another process could still end it; condition variables can have lost a signal \
-                 that came before the wait"
-                    .to_owned(),
-            );
+            if finding.advice == advice::LOST_SIGNAL {
+                finding.notes.push(
+                    "a condition variable does not keep a signal that comes before the wait".to_owned(),
+                );
+            }
+            finding.notes.push("a signal handler or another process could still wake a thread".to_owned());
         }
         finding
     }
@@ -436,7 +451,39 @@ impl Teller<'_> {
                 frames: self.naming.frames(other_stack),
             });
         }
-        Some(self.finding(kind, headline, locks, stacks))
+        let mut finding = self.finding(kind, headline, locks, stacks);
+        if *what == Wrong::Relock {
+            let lock = lock.and_then(|id| self.kind_of(id));
+            finding.advice = advice_on_relock(lock.unwrap_or(LockKind::Mutex), None);
+        }
+        Some(finding)
+    }
+}
+
+/// What to do about threads that wait for each other.
+fn advice_on(deadlock: &Deadlock) -> &'static str {
+    let waits_for = |kind| deadlock.parties.iter().any(|party| party.wait.kind == kind);
+    match &deadlock.parties[..] {
+        _ if deadlock.everyone && waits_for(LockKind::Condition) => advice::LOST_SIGNAL,
+        _ if deadlock.everyone && waits_for(LockKind::Barrier) => advice::BARRIER,
+        _ if waits_for(LockKind::Array) => advice::ARRAY,
+        [one] => {
+            let held = one.holds.iter().find(|(address, _)| *address == one.wait.address);
+            advice_on_relock(one.wait.kind, held.map(|(_, hold)| hold.mode))
+        }
+        _ => Kind::Deadlock.advice(),
+    }
+}
+
+/// What to do about a thread that waits for a lock of this kind, and holds it in this mode.
+fn advice_on_relock(kind: LockKind, held: Option<Mode>) -> &'static str {
+    match (kind, held) {
+        (_, Some(Mode::Read | Mode::FairRead)) => advice::UPGRADE,
+        (LockKind::Join, _) => Kind::Deadlock.advice(),
+        (LockKind::Mutex | LockKind::PriorityMutex | LockKind::RobustMutex | LockKind::SharedMutex, _) => {
+            Kind::Relock.advice()
+        }
+        _ => advice::NOT_RECURSIVE,
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) fn finding(finding: &Finding, process: Option<&str>) -> String {
     for note in &finding.notes {
         let _ = writeln!(text, "  {note}");
     }
-    let _ = writeln!(text, "  to do: {}", finding.advice());
+    let _ = writeln!(text, "  to do: {}", finding.advice);
     text
 }
 
@@ -72,7 +72,7 @@ fn about(lock: &Lock) -> String {
     text
 }
 
-/// All of them once more, and what was not seen.
+/// Each finding in a line, and what was not seen.
 pub(super) fn summary(report: &Report) -> String {
     let seen = &report.seen;
     let mut text = String::new();
@@ -86,12 +86,14 @@ pub(super) fn summary(report: &Report) -> String {
     let kinds = if kinds.is_empty() { String::new() } else { format!(": {}", kinds.join(", ")) };
     let _ = writeln!(text, "{PREFIX}: {found} in {processes}{kinds}");
     for (n, finding) in report.findings.iter().enumerate() {
-        let times =
-            if finding.count > 1 { format!(" (found {} times)", finding.count) } else { String::new() };
-        let _ = writeln!(text, "  {}. {}{times}: {}", n + 1, finding.kind.name(), finding.headline);
-        for sentence in sentences(finding) {
-            let _ = writeln!(text, "       {sentence}");
+        let times = if finding.count > 1 { format!(" ({} times)", finding.count) } else { String::new() };
+        let mut lines = finding.lines();
+        if lines.len() > STACKS {
+            lines.truncate(STACKS);
+            lines.push("...");
         }
+        let places = if lines.is_empty() { String::new() } else { format!(" [{}]", lines.join(", ")) };
+        let _ = writeln!(text, "  {}. {}{times}: {}{places}", n + 1, finding.kind.name(), finding.headline);
     }
     if report.suppressed() > 0 {
         let by: Vec<String> =
@@ -113,21 +115,6 @@ pub(super) fn summary(report: &Report) -> String {
         let _ = writeln!(text, "  not seen: {line}");
     }
     text
-}
-
-/// What the threads did, one a line.
-fn sentences(finding: &Finding) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for stack in finding.stacks.iter().take(STACKS) {
-        match lines.last_mut().filter(|_| stack.goes_on) {
-            Some(line) => {
-                line.push(' ');
-                line.push_str(&stack.sentence());
-            }
-            None => lines.push(stack.sentence()),
-        }
-    }
-    lines
 }
 
 /// Stanzas that suppress them all.
@@ -156,13 +143,13 @@ mod tests {
              thread worker (9) took cache\n      at get (a.c:20)\n      by main (a.c:99)\n    \
              while it held log, taken\n      at get (a.c:19)\n      by main (a.c:99)\n  \
              cache: mutex, declared at a.c:1, at address 0x1000\n  log: mutex, declared at a.c:1, at address 0x1000\n  \
-             to do: take these locks in one order everywhere; or take the later one by trylock, and let go if that \
-             fails\n"
+             to do: lock them in one order everywhere; or take the later one by trylock, and unlock the first if \
+             that fails\n"
         );
     }
 
     #[test]
-    fn the_end_has_all_once_more_and_what_was_not_seen() {
+    fn the_end_has_a_line_for_each_finding_and_what_was_not_seen() {
         let mut report = Report { findings: vec![order("cache", "log", "put", "get")], ..Report::default() };
         report.findings[0].count = 3;
         report.seen.processes = 1;
@@ -171,8 +158,7 @@ mod tests {
         let text = summary(&report);
         for words in [
             "poundlock check: 1 finding in 1 process: 1 order\n",
-            "  1. order (found 3 times): cache and log",
-            "thread worker (8) took log at put (a.c:10) while it held cache, taken at put (a.c:9)\n",
+            "  1. order (3 times): cache and log are taken in both orders [put (a.c:10), get (a.c:20)]\n  suppressed",
             "  suppressed: 2 findings: known (2)\n",
             "  not seen: 4 holds found no room",
         ] {

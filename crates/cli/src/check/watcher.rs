@@ -19,7 +19,7 @@ use super::arrays::{self, Place, Waiting};
 use super::collector::Collector;
 use super::deadlock::Party;
 use super::finding::Finding;
-use super::kinds::Kind;
+use super::kinds::{Kind, advice};
 use super::process::Process;
 use super::report::{NoRoom, Seen};
 use super::tell;
@@ -277,6 +277,7 @@ impl Watch {
         }
         let named = waits.iter().take(tell::NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
         finding.headline = tell::for_each_other(waits.len(), &named);
+        finding.advice = advice::ARRAY;
         finding
     }
 

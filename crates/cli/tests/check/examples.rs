@@ -135,6 +135,7 @@ mod pairs {
         order_of_semaphores "order-semaphores";
         deadlock "deadlock";
         deadlock_at_a_join "deadlock-join";
+        deadlock_of_a_lost_signal "deadlock-signal";
         relock "relock";
         unlock_other "unlock-other";
         unlock_free "unlock-free";

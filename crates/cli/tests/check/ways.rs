@@ -100,7 +100,7 @@ fn output_input_and_status_are_the_programs() {
     assert!(stderr(&output).contains("an error\n") && stderr(&output).contains(&line_of("/* ONE */")));
 }
 
-/// A finding is told at once, while the program runs; and again at the end.
+/// A finding is told at once, while the program runs. The end has a line for it.
 #[test]
 fn a_finding_is_told_when_it_is_found() {
     let program = program("int main(void) { orders(); for (;;) pause(); }");
@@ -113,7 +113,18 @@ fn a_finding_is_told_when_it_is_found() {
     let output = running.finish(LIMIT);
     expect_status(&output, 143);
     let text = stderr(&output);
-    assert!(text.matches(&line_of("/* OTHER */")).count() >= 2, "{text}");
+    let [found, end] =
+        text.match_indices("are taken in both orders").map(|(at, _)| at).collect::<Vec<_>>()[..]
+    else {
+        panic!("{text}")
+    };
+    // The stacks come once.
+    assert_eq!(text.matches("while it held").count(), 2, "{text}");
+    let line = text[end..].lines().next().expect("a line");
+    assert!(
+        found < end && line.contains(&line_of("/* ONE */")) && line.contains(&line_of("/* OTHER */")),
+        "{text}"
+    );
     is_orders(&list(&parsed(&json), "findings")[0]);
 }
 

@@ -547,7 +547,8 @@ fn a_release_of_memory_costs_what_its_size_and_its_locks_do() {
         recorder.created(lock(n), NOWHERE);
     }
     let live = Live::open(&only_file(directory.path())).expect("a good file");
-    let gone = || (0..LOCKS).filter(|&n| live.describe(id(lock(n))).is_none_or(|lock| lock.destroyed)).count();
+    let gone =
+        || (0..LOCKS).filter(|&n| live.describe(id(lock(n))).is_none_or(|lock| lock.destroyed)).count();
     let released = |start: usize, len: usize| recorder.freed(start, start + len, NOWHERE);
 
     // Terabytes of addresses without a lock.

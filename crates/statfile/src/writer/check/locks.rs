@@ -278,9 +278,7 @@ fn live(map: Map, index: u32) -> Option<Known> {
 pub(in crate::writer) fn within(map: Map, start: usize, end: usize, mut act: impl FnMut(Known)) -> usize {
     let mut steps = 0;
     let used = map.header().next_lock.load(Acquire);
-    let lies_there = |known: &Known| {
-        (start as u64..end as u64).contains(&known.slot.address.load(Relaxed))
-    };
+    let lies_there = |known: &Known| (start as u64..end as u64).contains(&known.slot.address.load(Relaxed));
     if memory::words(start, end) > used as usize {
         let all = (layout::FIRST_LOCK..used).filter_map(|index| live(map, index));
         all.filter(lies_there).for_each(act);
