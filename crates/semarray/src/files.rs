@@ -2,6 +2,10 @@
 //!
 //! A file is as long as the array may ever get, and sparse: unused parts take no memory. Pages are provided
 //! before their first use, so that a full file system is an error number and not SIGBUS.
+//!
+//! A mapping is made without access, which it gets afterwards: a process that called `mlockall(MCL_FUTURE)`
+//! has whatever it maps with access provided and locked whole, which takes milliseconds of its first call and
+//! all memory of the file. So it locks the pages that it uses, as it uses them.
 
 use core::ffi::{CStr, c_int};
 use core::ptr::{self, NonNull};
@@ -28,13 +32,14 @@ impl Mapped {
     pub(crate) fn new(file: &File, bytes: usize) -> Result<Mapped, c_int> {
         let front = page();
         let bytes = bytes.checked_next_multiple_of(front).ok_or(libc::ENOMEM)?;
+        let whole = front + bytes;
         let start = keeping_errno(|| {
             // SAFETY: a new private mapping, at an address of the kernel's choice.
             let start = unsafe {
                 libc::mmap(
                     ptr::null_mut(),
-                    front + bytes,
-                    libc::PROT_READ | libc::PROT_WRITE,
+                    whole,
+                    libc::PROT_NONE,
                     libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                     -1,
                     0,
@@ -43,20 +48,17 @@ impl Mapped {
             if start == libc::MAP_FAILED {
                 return -1;
             }
-            // SAFETY: replaces what was just mapped, all but its first page; no other thread has seen it.
-            let words = unsafe {
-                libc::mmap(
-                    start.byte_add(front),
-                    bytes,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_SHARED | libc::MAP_FIXED,
-                    file.descriptor(),
-                    0,
-                )
+            // SAFETY: replaces what was just mapped, all but its first page, and gives access to the whole; no
+            // other thread has seen it.
+            let made = unsafe {
+                let shared = libc::MAP_SHARED | libc::MAP_FIXED;
+                let words = start.byte_add(front);
+                libc::mmap(words, bytes, libc::PROT_NONE, shared, file.descriptor(), 0) != libc::MAP_FAILED
+                    && libc::mprotect(start, whole, libc::PROT_READ | libc::PROT_WRITE) == 0
             };
-            if words == libc::MAP_FAILED {
+            if !made {
                 // SAFETY: as above.
-                unsafe { libc::munmap(start, front + bytes) };
+                unsafe { libc::munmap(start, whole) };
                 return -1;
             }
             start.expose_provenance() as libc::c_long
@@ -255,6 +257,35 @@ mod tests {
         // Memory that is not there.
         assert!(!provide(0, 10));
         assert!(!provide(usize::MAX - 100, 1000));
+        crate::system::unlink(&name).unwrap();
+    }
+
+    #[test]
+    fn a_process_that_locks_its_memory_is_provided_no_page_that_it_does_not_use() {
+        let name = name("locked");
+        drop(create(&name, 12 * page(), page()).unwrap());
+        let child = crate::testing::Child::new(|| {
+            // SAFETY: the child's own memory, from here on.
+            assert_eq!(unsafe { libc::mlockall(libc::MCL_FUTURE) }, 0);
+            let file = File::open(&name, libc::O_RDWR, 0).unwrap();
+            let mapped = Mapped::new(&file, 12 * page()).unwrap();
+            // SAFETY: used while it is mapped.
+            let last = unsafe { mapped.words() }.last().unwrap();
+            let is_provided = || {
+                let of_page = ptr::from_ref(last).addr() & !(page() - 1);
+                let mut resident = 0;
+                let of_page = ptr::without_provenance_mut(of_page);
+                // SAFETY: a page of the mapping; one byte is written.
+                let found = unsafe { libc::mincore(of_page, page(), &mut resident) };
+                assert_eq!(found, 0);
+                resident & 1 != 0
+            };
+            assert!(!is_provided(), "mapped only");
+            last.store(1, Relaxed);
+            assert!(is_provided(), "used");
+            0
+        });
+        assert_eq!(child.wait(), 0);
         crate::system::unlink(&name).unwrap();
     }
 

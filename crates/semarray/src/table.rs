@@ -17,7 +17,7 @@ use core::sync::atomic::{
 use poundlock_core::semarray::Array;
 
 use crate::host::Processes;
-use poundlock_linux::parts::{map, membarrier, unmap};
+use poundlock_linux::parts::membarrier;
 use poundlock_linux::registry;
 
 use crate::domain::{ARRAYS, Domain, slot_of};
@@ -37,8 +37,8 @@ pub(crate) struct Mapping {
 
 type Entry = AtomicPtr<Mapping>;
 
-/// An entry for each slot; mapped when first needed. Null entries are of arrays that are not mapped.
-static TABLE: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
+/// An entry for each slot. Null entries are of arrays that are not mapped.
+static TABLE: [Entry; ARRAYS] = [const { AtomicPtr::new(ptr::null_mut()) }; ARRAYS];
 /// Whether `membarrier` stands in for fences. Set before there is a mark.
 static ASYMMETRIC: AtomicBool = AtomicBool::new(false);
 /// Those that wait to be unmapped.
@@ -53,28 +53,11 @@ static EPOCH: AtomicU32 = AtomicU32::new(0);
 const EXPEDITED: libc::c_long = 1 << 3;
 const REGISTER_EXPEDITED: libc::c_long = 1 << 4;
 
-/// Makes the table. `None`: no memory.
-pub(crate) fn init() -> Option<()> {
-    if !TABLE.load(Acquire).is_null() {
-        return Some(());
-    }
+/// To be called before a mapping is put into the table.
+pub(crate) fn init() {
     if membarrier(REGISTER_EXPEDITED).is_ok() && membarrier(EXPEDITED).is_ok() {
         ASYMMETRIC.store(true, SeqCst);
     }
-    const BYTES: usize = ARRAYS * size_of::<Entry>();
-    let fresh = map::<Entry>(BYTES, false)?;
-    if TABLE.compare_exchange(ptr::null_mut(), fresh, Release, Relaxed).is_err() {
-        // SAFETY: our own mapping, which no other thread has seen.
-        unsafe { unmap(fresh, BYTES) };
-    }
-    Some(())
-}
-
-#[inline(always)]
-fn entry(slot: usize) -> Option<&'static Entry> {
-    let table = TABLE.load(Acquire);
-    // SAFETY: an entry of the table, which is never unmapped: there are as many as slots.
-    (!table.is_null() && slot < ARRAYS).then(|| unsafe { &*table.add(slot) })
 }
 
 /// A mapping in use: it stays until this is dropped.
@@ -108,7 +91,7 @@ pub(crate) fn enter(id: i32) -> Option<Entered> {
 
 #[inline(always)]
 fn enter_slot(slot: usize) -> Option<Entered> {
-    let entry = entry(slot)?;
+    let entry = TABLE.get(slot)?;
     let mapping = entry.load(Relaxed);
     if mapping.is_null() {
         return None;
@@ -187,7 +170,7 @@ pub(crate) fn open(domain: &'static Domain, id: i32) -> Result<Entered, c_int> {
 pub(crate) fn put(id: i32, mapped: Mapped) -> Result<Entered, c_int> {
     // SAFETY: it is kept from here on, or not used.
     let array = Array::open(unsafe { mapped.words() }).ok_or(libc::EINVAL)?;
-    let entry = entry(slot_of(id)).ok_or(libc::EINVAL)?;
+    let entry = &TABLE[slot_of(id)];
     let fresh: *mut Mapping = mapped.front();
     let whole = mapped.whole();
     let next = AtomicPtr::new(ptr::null_mut());
@@ -263,9 +246,7 @@ fn take_out(entry: &Entry, entered: Entered) {
 
 /// Takes an array that is gone out of the table, and unmaps it when no thread uses it any more.
 pub(crate) fn retire(entered: Entered) {
-    if let Some(entry) = entry(slot_of(entered.id)) {
-        take_out(entry, entered);
-    }
+    take_out(&TABLE[slot_of(entered.id)], entered);
     reclaim();
 }
 
@@ -325,8 +306,10 @@ fn sweep(domain: &'static Domain) {
     let slots = domain.registry.arrays();
     if FRESH.load(Relaxed) > 8 + slots.len() / 8 {
         FRESH.store(0, Relaxed);
-        for (slot, array) in slots.iter().enumerate() {
-            let Some(entry) = entry(slot).filter(|entry| !entry.load(Relaxed).is_null()) else { continue };
+        let mapped = |entry: &Entry| !entry.load(Relaxed).is_null();
+        for (slot, (array, entry)) in
+            slots.iter().zip(&TABLE).enumerate().filter(|(_, (_, entry))| mapped(entry))
+        {
             // An id is never 0.
             drop(retire_unless(entry, array.id(slot).unwrap_or(0)));
         }
