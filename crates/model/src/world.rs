@@ -689,6 +689,11 @@ impl World {
         self.rouse(count, Waited::Woken, |sleeper| sleeper.word == word.addr() && sleeper.bits & bits != 0);
     }
 
+    /// Calls that wake so far, whether somebody slept or not.
+    pub fn wakes(&self) -> u32 {
+        self.wakes.get()
+    }
+
     // Processes, and memory that they share.
 
     /// The calling thread's process.

@@ -58,6 +58,11 @@ pub trait Host: 'static {
     /// This many sleepers elsewhere are worth a delegate, which wakes them by a call of its own.
     const LEAST_DUTY: u32 = 2;
 
+    /// Sleepers with records from this one on may have another look for them; the others look for themselves,
+    /// for the cost of a timer. Where few sleep, almost each one that leaves is the sentinel, and the wake-up
+    /// of a successor that sleeps without end would be as frequent as those of sleepers that proceed.
+    const FIRST_RELIANT: u32 = 8;
+
     /// Where the calling thread will be woken, and how urgently: one of the threads with the same answer can
     /// wake the others. 0: the thread that lets it proceed is to wake it.
     fn place() -> u32 {

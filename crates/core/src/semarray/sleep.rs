@@ -245,8 +245,8 @@ impl<H: Host> Array<'_, H> {
             && word(waiter::WAKER).checked_sub(1).is_some_and(H::owner_died)
     }
 
-    /// How long this sleeper sleeps before it looks. SENTINEL: without end if the sentinel is of its own
-    /// process and a signal handler ends such a wait as well.
+    /// How long this sleeper sleeps before it looks. SENTINEL: without end if it may rely on another, the
+    /// sentinel is of its own process, and a signal handler ends such a wait as well.
     fn look_interval(&self, index: u32) -> u64 {
         let owner = |index: u32| self.load(self.waiter(index) + waiter::OWNER);
         if self.load(self.waiter(index) + waiter::LISTS) == 0 {
@@ -255,7 +255,12 @@ impl<H: Host> Array<'_, H> {
         }
         match self.load(SENTINEL).checked_sub(1) {
             Some(sentinel) if sentinel == index && self.load(UNDO_USED) != 0 => SENTINEL_LOOK_NS,
-            Some(sentinel) if sentinel != index && owner(sentinel) == owner(index) && H::interrupts() => {
+            Some(sentinel)
+                if index >= H::FIRST_RELIANT
+                    && sentinel != index
+                    && owner(sentinel) == owner(index)
+                    && H::interrupts() =>
+            {
                 FOREVER
             }
             _ => LOOK_NS,
@@ -264,7 +269,8 @@ impl<H: Host> Array<'_, H> {
 
     /// A sleeper that is in no list any more leaves. SENTINEL: if it was the sentinel, another is, of the
     /// same process if one sleeps: one that is in a list, or else one that was completed and may have lost
-    /// its waker.
+    /// its waker. The successor is woken only if it may sleep for too long: without end, which a sleeper of
+    /// another process does not, or longer than a sentinel once there may be adjustments.
     fn pass_the_sentinel_on(&self, index: u32) {
         let sentinel = self.at(SENTINEL);
         // A read-modify-write, acquire and release, as is the one below. Either this one comes later and sees
@@ -290,10 +296,13 @@ impl<H: Host> Array<'_, H> {
                 break next;
             }
         };
+        let relies =
+            |next| next >= H::FIRST_RELIANT && word(next, waiter::OWNER) == word(index, waiter::OWNER);
+        let late = next.filter(|next| locked.load(UNDO_USED) != 0 || relies(*next));
         locked.release();
         self.wake_the_told(index);
-        if let Some(next) = next {
-            self.wake(&[self.channel(next)]);
+        if let Some(late) = late {
+            self.wake(&[self.channel(late)]);
         }
     }
 

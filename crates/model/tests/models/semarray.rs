@@ -261,6 +261,27 @@ fn wake_by_delegate(name: &str, scheme: Scheme, preemptions: usize, settings: Se
     })
 }
 
+/// Two sleepers, of whom the first is the sentinel and proceeds first: each is woken once, when it proceeds,
+/// whoever looks for deaths.
+#[test]
+fn sleepers_that_proceed_in_turn_are_woken_once_each() {
+    // `before` wakes inside the lock, for which the woken may sleep.
+    for scheme in [AFTER, Scheme::SharedLine, Scheme::Combining] {
+        for (name, processes) in [("processes", EACH_ITS_OWN), ("threads", [0, 1, 1, 1, 1])] {
+            let name = format!("{name} that proceed in turn, {}", scheme.name());
+            explore_array(&name, 2, Settings { processes, ..THREE }, 2, scheme, |world, array| {
+                let sleepers = sleepers(world, 1, array, &[(TAKE, None), (TAKE_SECOND, None)]);
+                for (proceeded, sleeper) in sleepers.into_iter().enumerate() {
+                    array.operate([GIVE, GIVE_SECOND][proceeded], None).expect("it proceeds");
+                    assert_eq!(sleeper.join().unwrap(), Ok(()));
+                    assert_eq!(World::present().wakes(), proceeded as u32 + 1, "a sleeper is woken in vain");
+                }
+                finish(array, &[0, 0]);
+            });
+        }
+    }
+}
+
 const ELSEWHERE: Settings = Settings { processes: [0, 1, 1, 1, 0], tags: [1, 0, 2, 2, 0], ..FOUR };
 
 /// A delegate that may give up as it is told; there are too many schedules for all, so either comes first.

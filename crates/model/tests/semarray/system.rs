@@ -945,6 +945,7 @@ impl Host for Simulated {
     fn wake_shared_as(word: *const Word, bits: u32) {
         System::current().wake_shared(word, u32::MAX, bits);
     }
+    const FIRST_RELIANT: u32 = 1;
     const LEAST_DUTY: u32 = 1;
     const MOST_ROUNDS: u32 = 1;
     fn place() -> u32 {
