@@ -6,6 +6,8 @@ pub(crate) mod file;
 pub(crate) mod members;
 pub(crate) mod place;
 pub(crate) mod proc;
+pub(crate) mod scopes;
+pub(crate) mod shorten;
 pub(crate) mod strangers;
 pub(crate) mod symbols;
 pub(crate) mod variables;

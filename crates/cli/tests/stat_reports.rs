@@ -972,6 +972,70 @@ fn members_of_objects_are_known_by_their_classes() {
 }
 
 #[test]
+fn names_are_those_of_programmers_and_whole_in_json() {
+    let source = concat!(
+        await_sleep!(),
+        r#"
+        #include <atomic>
+        #include <map>
+        #include <mutex>
+        #include <string>
+        #include <thread>
+        namespace app {
+        template <class K, class V> class Registry {
+            mutable std::mutex mutex_;
+            std::map<K, V> map_;
+        public:
+            template <class F> __attribute__((noinline)) V with(const K &key, F make) {
+                std::lock_guard<std::mutex> guard(mutex_); /* TAKE */
+                return map_[key] = make();
+            }
+        };
+        }
+        int main() {
+            auto *registry = new app::Registry<std::string, int>;
+            std::atomic<int> done(0), holds(0);
+            int tid = 0;
+            std::thread holder([&] {
+                registry->with("a", [&] { holds = 1; while (!done) usleep(1000); return 1; }); /* HOLD */
+            });
+            while (!holds) usleep(1000);
+            std::thread waiter([&] { /* WAITER */
+                __atomic_store_n(&tid, syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+                registry->with("b", [] { return 2; }); /* WAIT */
+            });
+            await_sleep(&tid);
+            done = 1;
+            waiter.join();
+            holder.join();
+        }
+    "#
+    );
+    let line = |mark: &str| {
+        source.lines().position(|line| line.contains(&format!("/* {mark} */"))).expect("marked") + 1
+    };
+    for level in ["-O0", "-O2"] {
+        let (report, document) = classes(&[], &compile_cpp(source, &[level]));
+        let words = report.split_whitespace().collect::<Vec<_>>().join(" ");
+        for expected in [
+            "app::Registry<std::string, int>::mutex_ taken in ".to_owned(),
+            format!("app::Registry<std::string, int>::with<{{lambda at program.cpp:{}}}> (", line("WAIT")),
+            format!("program.cpp:{}) < {{lambda at program.cpp:{}}}", line("TAKE"), line("WAITER")),
+            format!(
+                "it at app::Registry<std::string, int>::with<{{lambda at program.cpp:{}}}>",
+                line("HOLD")
+            ),
+        ] {
+            assert!(words.contains(&expected), "no {expected:?} in {report}");
+        }
+        assert!(!report.contains("basic_string") && !report.contains("std::allocator"), "{report}");
+        let lock = class(&document, |name| name.ends_with("::mutex_"));
+        assert!(text(lock, "name").contains("basic_string<char, std::char_traits<char>"), "{lock:#}");
+        assert_eq!(text(lock, "shown"), "app::Registry<std::string, int>::mutex_");
+    }
+}
+
+#[test]
 fn members_of_structs_are_known_if_no_others_can_be_meant() {
     let source = concat!(
         "#define _GNU_SOURCE\n",

@@ -137,14 +137,14 @@ fn places(target: &Path) -> impl Iterator<Item = String> {
 }
 
 /// Compiles C source text with the system's `cc`, debug information and threads. The flags come after the
-/// source, so that libraries may be among them.
+/// source, so that libraries may be among them. Reports name the source file `program.c`.
 #[track_caller]
 #[must_use]
 pub fn compile_c(source: &str, extra_flags: &[&str]) -> PathBuf {
     compile("cc", "program.c", source, extra_flags)
 }
 
-/// Compiles C++ source text; see [`compile_c`].
+/// Compiles C++ source text as [`compile_c`] does C. Reports name the source file `program.cpp`.
 #[track_caller]
 #[must_use]
 pub fn compile_cpp(source: &str, extra_flags: &[&str]) -> PathBuf {

@@ -151,7 +151,7 @@ impl Finding {
             .stacks
             .iter()
             .filter_map(|stack| line(&stack.frames))
-            .map(|frame| frame.text.as_str())
+            .map(|frame| frame.whole.as_str())
             .collect();
         lines.sort_unstable();
         format!("{}\n{}\n{}", self.kind.name(), classes.join("\n"), lines.join("\n"))
@@ -161,7 +161,7 @@ impl Finding {
     pub(super) fn fingerprint(&self) -> String {
         let mut parts = vec![self.kind.name().to_owned()];
         let name =
-            |frame: &Frame| if frame.function.is_empty() { &frame.text } else { &frame.function }.clone();
+            |frame: &Frame| if frame.function.is_empty() { &frame.whole } else { &frame.function }.clone();
         let sort = |lock: &Lock| making_line(&lock.made).map_or_else(|| lock.class.clone(), name);
         let mut classes: Vec<String> = self.locks.iter().map(sort).collect();
         classes.sort_unstable();
@@ -208,8 +208,11 @@ pub(super) mod tests {
 
     /// A frame of a program.
     pub(in crate::check) fn frame(function: &str, line: u32) -> Frame {
+        let text = if function.is_empty() { "0x1234".to_owned() } else { format!("{function} (a.c:{line})") };
         Frame {
-            text: if function.is_empty() { "0x1234".to_owned() } else { format!("{function} (a.c:{line})") },
+            whole: text.clone(),
+            text,
+            name: function.to_owned(),
             function: function.to_owned(),
             module: if function.is_empty() { String::new() } else { "program".to_owned() },
             has_line: !function.is_empty(),

@@ -111,13 +111,13 @@ impl<'r> One<'r> {
             kind: &lock.kind,
             address: lock.address,
             declared_at: &lock.declared_at,
-            made: lock.made.iter().map(|frame| frame.text.as_str()).collect(),
+            made: lock.made.iter().map(|frame| frame.whole.as_str()).collect(),
         };
         let stack = |stack: &'r finding::Stack| Stack {
             what: &stack.what,
             thread: stack.thread.as_ref().map(Thread::of),
             lock: stack.lock.and_then(|lock| finding.locks.get(lock)).map(|lock| lock.name.as_str()),
-            frames: stack.frames.iter().map(|frame| frame.text.as_str()).collect(),
+            frames: stack.frames.iter().map(|frame| frame.whole.as_str()).collect(),
         };
         One {
             kind: finding.kind.name(),

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use poundlock_statfile::LockKind;
 
+use crate::observe::shorten::{self, shorten};
 use crate::observe::symbols::{Frame, Space};
 
 use super::feed::Described;
@@ -102,6 +103,7 @@ impl<'a> Naming<'a> {
         let line = line(&taken_at);
         let member = line.and_then(|line| self.space.member(taken, line, lock_kind));
         if let Some(member) = member {
+            let member = shorten(&member, shorten::COLUMNS, &[]);
             return lock(member.clone(), member, String::new());
         }
         if let Some(line) = making_line(&made) {

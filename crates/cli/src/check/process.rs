@@ -257,7 +257,7 @@ impl Process {
         // What wraps the call is a part of it: a function that makes locks can make several, each on a line.
         let upto = line.and_then(|line| frames.iter().position(|frame| std::ptr::eq(frame, line)));
         let key = |upto: usize| {
-            frames[..=upto].iter().map(|frame| frame.text.as_str()).collect::<Vec<_>>().join("\n")
+            frames[..=upto].iter().map(|frame| frame.whole.as_str()).collect::<Vec<_>>().join("\n")
         };
         let of_line = upto.map(key).map_or(class, |line| *self.lines.entry(line).or_insert(class));
         self.classes.insert(class, of_line);

@@ -7,7 +7,6 @@ use std::path::{Component, Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::observe::symbols::Frame;
-use crate::observe::words::short;
 use crate::output::quoted;
 
 use super::finding::{Finding, Stack, interesting, line};
@@ -176,7 +175,7 @@ fn location(frame: &Frame, dir: &Path) -> Value {
         }
         location["physicalLocation"] = physical;
     }
-    let name = if frame.function.is_empty() { frame.text.as_str() } else { short(&frame.function) };
+    let name = if frame.name.is_empty() { &frame.text } else { &frame.name };
     location["logicalLocations"] = json!([{ "fullyQualifiedName": name, "kind": "function" }]);
     location
 }

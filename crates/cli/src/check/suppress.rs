@@ -22,8 +22,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::message::{Failure, status};
+use crate::observe::shorten::bare;
 use crate::observe::symbols::Frame;
-use crate::observe::words::short;
 use crate::program::reason;
 
 use super::finding::{Finding, interesting};
@@ -168,9 +168,11 @@ fn begins(pattern: &[Pattern], frames: &[&Frame]) -> bool {
         [Pattern::Any, rest @ ..] => (0..=frames.len()).any(|skip| begins(rest, &frames[skip..])),
         [first, rest @ ..] => frames.split_first().is_some_and(|(frame, frames)| {
             let same = match first {
-                Pattern::Function(name) => glob(name, &frame.function) || glob(name, short(&frame.function)),
+                Pattern::Function(name) => [&frame.function, &frame.name, &*bare(&frame.function)]
+                    .iter()
+                    .any(|function| glob(name, function)),
                 Pattern::Object(name) => glob(name, &frame.module),
-                Pattern::At(text) => glob(text, &frame.text),
+                Pattern::At(text) => glob(text, &frame.text) || glob(text, &frame.whole),
                 Pattern::Any => true,
             };
             same && begins(rest, frames)
@@ -241,8 +243,8 @@ fn name_for(finding: &Finding) -> String {
 
 fn line_for(frame: &Frame) -> String {
     match (frame.function.is_empty(), frame.module.is_empty()) {
-        (false, _) => format!("fun:{}", short(&frame.function)),
-        (true, false) => format!("at:{}", frame.text),
+        (false, _) => format!("fun:{}", bare(&frame.function)),
+        (true, false) => format!("at:{}", frame.whole),
         (true, true) => "at:*".to_owned(),
     }
 }
@@ -323,7 +325,7 @@ mod tests {
         let mut unknown = frame("", 0);
         assert_eq!(line_for(&unknown), "at:*");
         unknown.module = "libx.so".to_owned();
-        unknown.text = "libx.so+0x12".to_owned();
+        unknown.whole = "libx.so+0x12".to_owned();
         assert_eq!(line_for(&unknown), "at:libx.so+0x12");
     }
 }

@@ -10,6 +10,7 @@ use std::ops::Range;
 use gimli::{AttributeValue, DebugInfoOffset, UnitOffset};
 use poundlock_statfile::LockKind;
 
+use super::shorten::shorten;
 use super::variables::{DEEPEST, Entry, Reader, Slice};
 use super::words::is_lock_type;
 
@@ -21,12 +22,14 @@ const MUTEXES: [&str; 6] =
     ["pthread_mutex_t", "mtx_t", "mutex", "timed_mutex", "recursive_mutex", "recursive_timed_mutex"];
 const RWLOCKS: [&str; 3] = ["pthread_rwlock_t", "shared_mutex", "shared_timed_mutex"];
 const SPINLOCKS: [&str; 1] = ["pthread_spinlock_t"];
+const CONDITIONS: [&str; 4] = ["pthread_cond_t", "cnd_t", "condition_variable", "condition_variable_any"];
 
 /// Whether the name of a type is that of a lock of a kind, or of any.
 fn is_lock(name: &str, kind: Option<LockKind>) -> bool {
     match kind {
-        None => [&MUTEXES[..], &RWLOCKS, &SPINLOCKS].iter().any(|names| names.contains(&name)),
+        None => [&MUTEXES[..], &RWLOCKS, &SPINLOCKS, &CONDITIONS].iter().any(|names| names.contains(&name)),
         Some(LockKind::Spinlock) => SPINLOCKS.contains(&name),
+        Some(LockKind::Condition) => CONDITIONS.contains(&name),
         Some(
             LockKind::RwReaders | LockKind::RwWriters | LockKind::SharedRwReaders | LockKind::SharedRwWriters,
         ) => RWLOCKS.contains(&name),
@@ -58,10 +61,19 @@ impl Members {
         name: impl FnOnce() -> String,
         entry: &Entry<'a>,
     ) {
-        let of_type = || reader.name(&reader.entry(entry.attr_value(gimli::DW_AT_type)?)?.1);
-        if let (Some(member), Some(of_type)) = (reader.name(entry), of_type())
-            && is_lock(&of_type, None)
-        {
+        let of_type = || {
+            let mut of = entry.attr_value(gimli::DW_AT_type)?;
+            for _ in 0..DEEPEST {
+                let (_, entry) = reader.entry(of)?;
+                if let Some(name) = reader.name(&entry).filter(|name| is_lock(name, None)) {
+                    return Some(name);
+                }
+                // A lock may have another name in the program.
+                of = entry.attr_value(gimli::DW_AT_type).filter(|_| names_another(&entry))?;
+            }
+            None
+        };
+        if let (Some(member), Some(of_type)) = (reader.name(entry), of_type()) {
             let known = self.structs.entry(of);
             let known = known.or_insert_with(|| Struct { name: name(), locks: Vec::new() });
             known.locks.push((member, of_type));
@@ -90,15 +102,35 @@ impl Members {
         range.contains(&at).then_some(*function)
     }
 
-    /// The member that is a lock of the class of this name, if there is exactly one.
-    pub(crate) fn only_lock_of(&self, class: &str) -> Option<&str> {
-        // A header's class is in each unit that includes it.
-        let of = self.structs.values().filter(|known| known.name == class).flat_map(|known| &known.locks);
-        let mut names: Vec<&str> = of.map(|(name, _)| name.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        if let [name] = names[..] { Some(name) } else { None }
+    /// The member that is a lock of a kind of the class of this name, if there is exactly one.
+    pub(crate) fn only_lock_of(&self, class: &str, kind: LockKind) -> Option<&str> {
+        // A header's class is in each unit that includes it. Compilers and demanglers differ in blanks.
+        let said = |name: &str| shorten(name, usize::MAX, &[]);
+        let class = said(class);
+        let of = self.structs.values().filter(|known| said(&known.name) == class);
+        only(of.flat_map(|known| known.names_of(kind)))
     }
+
+    /// The same of a class in the debug information.
+    pub(crate) fn lock_of(&self, class: (DebugInfoOffset, UnitOffset), kind: LockKind) -> Option<String> {
+        let known = self.structs.get(&class)?;
+        let name = only(known.names_of(kind))?;
+        Some(format!("{}::{name}", known.name))
+    }
+}
+
+impl Struct {
+    fn names_of(&self, kind: LockKind) -> impl Iterator<Item = &str> {
+        self.locks.iter().filter(move |(_, of)| is_lock(of, Some(kind))).map(|(name, _)| name.as_str())
+    }
+}
+
+/// The name, if there is one only.
+fn only<'n>(names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let mut names: Vec<&str> = names.collect();
+    names.sort_unstable();
+    names.dedup();
+    if let [name] = names[..] { Some(name) } else { None }
 }
 
 /// A function that takes a lock.
@@ -153,19 +185,27 @@ impl<'a> Taker<'_, '_, 'a> {
         let mut of = of;
         for _ in 0..DEEPEST {
             let (at, entry) = self.reader.entry(of)?;
-            match entry.tag() {
-                gimli::DW_TAG_typedef
-                | gimli::DW_TAG_const_type
-                | gimli::DW_TAG_volatile_type
-                | gimli::DW_TAG_restrict_type => of = entry.attr_value(gimli::DW_AT_type)?,
-                _ => return Some((at, entry)),
+            if !names_another(&entry) {
+                return Some((at, entry));
             }
+            of = entry.attr_value(gimli::DW_AT_type)?;
         }
         None
     }
 }
 
-fn is_pointer(entry: &Entry<'_>) -> bool {
+/// Whether a type is another one under a name, or with a qualifier.
+pub(crate) fn names_another(entry: &Entry<'_>) -> bool {
+    matches!(
+        entry.tag(),
+        gimli::DW_TAG_typedef
+            | gimli::DW_TAG_const_type
+            | gimli::DW_TAG_volatile_type
+            | gimli::DW_TAG_restrict_type
+    )
+}
+
+pub(crate) fn is_pointer(entry: &Entry<'_>) -> bool {
     matches!(
         entry.tag(),
         gimli::DW_TAG_pointer_type | gimli::DW_TAG_reference_type | gimli::DW_TAG_rvalue_reference_type

@@ -17,8 +17,9 @@ use addr2line::Loader;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, SymbolKind, elf};
 use poundlock_statfile::{LockKind, Module, Snapshot};
 
-use super::variables::{Declared, Variables};
-use super::words::{short, sleeps_in_go};
+use super::shorten::{self, bare, shorten};
+use super::variables::{Declared, Scope, Variables};
+use super::words::sleeps_in_go;
 use crate::elf_file::{self, Elf};
 
 /// Where distributions put debug information that they ship apart from the program.
@@ -84,11 +85,15 @@ impl Symbols {
 }
 
 /// One function on a stack.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Frame {
-    /// `function (file:line)`, or as much of it as is known.
+    /// `function (file:line)`, or as much of it as is known, with the function's name as people say it.
     pub(crate) text: String,
-    /// The function's name alone; empty if unknown.
+    /// The same with the function's whole name, without its parameters.
+    pub(crate) whole: String,
+    /// The function's name alone, as people say it; empty if unknown.
+    pub(crate) name: String,
+    /// The function's name as demanglers write it, with its parameters; empty if unknown.
     pub(crate) function: String,
     /// The file that was mapped there; empty if none was.
     pub(crate) module: String,
@@ -105,10 +110,23 @@ pub(crate) struct Frame {
     pub(crate) is_plumbing: bool,
 }
 
+impl Frame {
+    /// A function with the place behind its name.
+    fn named(function: String, lambdas: &[Option<String>], place: &str) -> Frame {
+        let whole = bare(&function);
+        let name = shorten(&whole, shorten::COLUMNS, lambdas);
+        let (text, whole) = (format!("{name}{place}"), format!("{whole}{place}"));
+        Frame { text, whole, name, function, ..Frame::default() }
+    }
+}
+
 /// A variable that a lock lies in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Variable {
-    /// Its name and the file that defines it: `queue_lock (in server)`.
+    /// Its name, as people say it, and the file that defines it: `queue_lock (in server)`.
     pub(crate) name: String,
+    /// The same with its whole name.
+    pub(crate) whole: String,
     /// `file:line`
     pub(crate) declared_at: Option<String>,
 }
@@ -183,22 +201,25 @@ impl Space<'_> {
         // The call is the instruction before. Its last byte will do: a call that never returns may be the
         // last instruction of its function, and what follows another one.
         let address = return_address.wrapping_sub(1);
-        let frame = |text: String, module: &str, in_program: bool| Frame {
+        let unnamed = |text: String, module: &str, in_program: bool| Frame {
+            whole: text.clone(),
             text,
-            function: String::new(),
             module: module.to_owned(),
-            has_line: false,
-            file: String::new(),
-            line: 0,
             in_program,
-            is_plumbing: false,
+            ..Frame::default()
         };
         let Some(module) = self.code_at(address) else {
             let made = self.made.get_or_init(|| Made::of(self.snapshot.pid));
             let Some(name) = made.function(address) else {
-                return vec![frame(format!("{return_address:#x}"), "", false)];
+                return vec![unnamed(format!("{return_address:#x}"), "", false)];
             };
-            return vec![Frame { function: name.to_owned(), ..frame(name.to_owned(), "", true) }];
+            let said = shorten(name, shorten::COLUMNS, &[]);
+            return vec![Frame {
+                text: said.clone(),
+                name: said,
+                function: name.to_owned(),
+                ..unnamed(name.to_owned(), "", true)
+            }];
         };
         let name = file_name(&module.path);
         let in_program = self.is_program(module);
@@ -208,7 +229,7 @@ impl Space<'_> {
         let Some((file, vaddr)) =
             self.symbols.file(&module.path).and_then(|file| file.code_at(offset).map(|vaddr| (file, vaddr)))
         else {
-            return vec![frame(format!("{name}+{:#x}", offset + 1), &name, in_program)];
+            return vec![unnamed(format!("{name}+{:#x}", offset + 1), &name, in_program)];
         };
         let mut frames: Vec<Frame> = file
             .functions(vaddr)
@@ -223,23 +244,25 @@ impl Space<'_> {
                 let shown = function.file.as_ref().map(|file| self.symbols.line(file, function.line));
                 let has_line = shown.is_some();
                 let shown = shown.unwrap_or_else(|| format!("in {name}"));
-                let text = format!("{} ({shown})", short(&function.name));
+                let named = Frame::named(function.name, &function.lambdas, &format!(" ({shown})"));
                 let (file, line) = (function.file.unwrap_or_default(), function.line.unwrap_or(0));
-                let of_module = frame(text, &name, in_program);
-                Frame { function: function.name, has_line, file, line, is_plumbing, ..of_module }
+                let module = name.clone();
+                Frame { has_line, file, line, is_plumbing, module, in_program, ..named }
             })
             .collect();
         if frames.is_empty() {
             let symbol = file.symbol(vaddr);
-            let text = match symbol {
-                Some(symbol) => {
-                    format!("{}+{:#x} (in {name})", short(&symbol.name()), vaddr + 1 - symbol.address)
-                }
-                None => format!("{name}+{:#x}", vaddr + 1),
+            let Some(symbol) = symbol else {
+                frames.push(Frame {
+                    is_plumbing: is_libc,
+                    ..unnamed(format!("{name}+{:#x}", vaddr + 1), &name, in_program)
+                });
+                return frames;
             };
-            let function = symbol.map(Symbol::name).unwrap_or_default();
-            let is_plumbing = is_libc || function == "_start" || is_of_our_crate(&function);
-            frames.push(Frame { function, is_plumbing, ..frame(text, &name, in_program) });
+            let place = format!("+{:#x} (in {name})", vaddr + 1 - symbol.address);
+            let named = Frame::named(symbol.name(), &[], &place);
+            let is_plumbing = is_libc || named.function == "_start" || is_of_our_crate(&named.function);
+            frames.push(Frame { is_plumbing, module: name, in_program, ..named });
         }
         frames
     }
@@ -278,7 +301,8 @@ impl Space<'_> {
         let (image, vaddr) = self.image_at(address)?;
         let in_file = file_name(&image.file.path);
         let Some(symbol) = image.file.data_symbol(vaddr) else {
-            return Some(Variable { name: format!("{in_file}+{vaddr:#x}"), declared_at: None });
+            let name = format!("{in_file}+{vaddr:#x}");
+            return Some(Variable { whole: name.clone(), name, declared_at: None });
         };
         let offset = vaddr - symbol.address;
         let declared = image.file.declared(symbol.address, offset);
@@ -286,7 +310,9 @@ impl Space<'_> {
         let member =
             member.unwrap_or_else(|| if offset == 0 { String::new() } else { format!("+{offset:#x}") });
         let declared_at = declared.map(|declared| self.symbols.line(&declared.file, Some(declared.line)));
-        Some(Variable { name: format!("{}{member} (in {in_file})", symbol.name()), declared_at })
+        let (whole, rest) = (symbol.name(), format!("{member} (in {in_file})"));
+        let name = format!("{}{rest}", shorten(&whole, shorten::COLUMNS, &[]));
+        Some(Variable { name, whole: whole + &rest, declared_at })
     }
 
     /// The variable as [`Space::variable`] names it, but that all elements of an array are one:
@@ -312,6 +338,7 @@ impl Space<'_> {
         });
         if several {
             found.name = without_indices(&found.name);
+            found.whole = without_indices(&found.whole);
         }
         let found = Rc::new(found);
         self.known_variables.borrow_mut().insert(key, found.clone());
@@ -319,21 +346,26 @@ impl Space<'_> {
     }
 
     /// The member that is locked at a line of a stack: that of the class whose method it is, if the class has
-    /// one lock; or the only one that the function can get at. `app::Store<long>::lock`.
+    /// one lock of the kind; or the only one that the function can get at. `app::Store<long>::lock`, whole.
     pub(crate) fn member(&self, stack: &[u64], line: &Frame, kind: LockKind) -> Option<String> {
         let images = self.images.get_or_init(|| self.find_images());
         let image = images.iter().find(|image| file_name(&image.file.path) == line.module)?;
         let variables = image.file.variables()?;
+        let is_line = |frame: &Frame| (&frame.whole, &frame.text) == (&line.whole, &line.text);
+        let at = stack.iter().find(|&&at| self.call(at).iter().any(is_line));
+        let vaddr = at.and_then(|at| at.checked_sub(1)?.checked_sub(image.bias));
+        let of_scope = || {
+            let frames = self.call(*at?);
+            let scopes = variables.scopes_at(vaddr?)?;
+            let depth = frames.iter().position(is_line).filter(|_| scopes.len() == frames.len())?;
+            variables.lock_of_scope(&scopes[depth], kind)
+        };
         let of_class = || {
-            let class = class_of(&line.function)?;
-            Some(format!("{class}::{}", variables.lock_of(class)?))
+            let path = bare(&line.function);
+            let class = class_of(&path)?;
+            Some(format!("{class}::{}", variables.lock_of(class, kind)?))
         };
-        let of_function = || {
-            let is_line = |&&at: &&u64| self.call(at).iter().any(|frame| frame.text == line.text);
-            let at = stack.iter().find(is_line)?.checked_sub(1)?;
-            variables.locked_in(at.checked_sub(image.bias)?, kind)
-        };
-        of_class().or_else(of_function)
+        of_scope().or_else(of_class).or_else(|| variables.locked_in(vaddr?, kind))
     }
 
     fn image_at(&self, address: u64) -> Option<(&Image, u64)> {
@@ -478,6 +510,8 @@ impl Segment {
 /// A function at an address.
 struct Function {
     name: String,
+    /// The places of the lambdas in its name.
+    lambdas: Vec<Option<String>>,
     file: Option<String>,
     line: Option<u32>,
 }
@@ -578,22 +612,58 @@ impl ElfFile {
             return Vec::new();
         };
         let mut functions = Vec::new();
+        // Those whose names are not whole, or have lambdas in them.
+        let mut is_cut = false;
         while let Ok(Some(frame)) = frames.next() {
-            let name =
-                frame.function.as_ref().and_then(|name| name.raw_name().ok().map(|name| readable(&name)));
+            let raw = frame.function.as_ref().and_then(|name| name.raw_name().ok());
+            let is_cpp = frame.function.as_ref().is_some_and(|name| name.language.is_some_and(is_cpp));
+            let name = raw.as_ref().map(|name| readable(name));
+            is_cut |= is_cpp
+                && raw.is_some_and(|raw| !is_mangled(&raw) || raw.contains("Ul") || raw.contains("$_"));
             let (file, line) = match &frame.location {
                 Some(location) => (location.file.map(str::to_string), location.line),
                 None => (None, None),
             };
             // Debug information of lines only (-g1) does not name every function; the symbol table does.
             let name = name.or_else(|| self.symbol(vaddr).map(Symbol::name));
+            let of_name = |name| Function { name, lambdas: Vec::new(), file, line };
             match name {
-                Some(name) => functions.push(Function { name, file, line }),
-                None if file.is_some() => functions.push(Function { name: "??".to_string(), file, line }),
+                Some(name) => functions.push(of_name(name)),
+                None if frame.location.is_some() => functions.push(of_name("??".to_string())),
                 None => {}
             }
         }
+        if is_cut && let Some(variables) = self.variables() {
+            self.add_scopes(&mut functions, variables.scopes_at(vaddr).unwrap_or_default());
+        }
         functions
+    }
+
+    /// Adds what is known of the scopes of functions: names that have the classes around, and where lambdas are.
+    fn add_scopes(&self, functions: &mut [Function], scopes: Vec<Scope>) {
+        if functions.len() != scopes.len() {
+            return;
+        }
+        let Some(variables) = self.variables() else { return };
+        for (function, scope) in functions.iter_mut().zip(scopes) {
+            if class_of(&bare(&function.name)).is_none()
+                && let Some(name) = variables.name_of_scope(&scope)
+            {
+                function.name = name;
+            }
+            let count = shorten::lambdas_in(&bare(&function.name));
+            if count == 0 {
+                continue;
+            }
+            let mut places = variables.lambdas_of(&scope);
+            // Those of arguments that the name leaves out would be at the wrong place.
+            if places.len() != count {
+                places.dedup();
+                places = if let [place] = &places[..] { vec![place.clone(); count] } else { Vec::new() };
+            }
+            let shown = |(file, line): (String, u32)| Some(format!("{}:{line}", file_name(file)));
+            function.lambdas = places.into_iter().map(shown).collect();
+        }
     }
 
     /// The function's entry in the symbol table.
@@ -676,12 +746,22 @@ fn read_symbols(path: &Path, tables: &mut [Vec<Symbol>; 2]) -> Option<()> {
 
 /// The name as it stands in the source. Only what is mangled is demangled: a plain `w` or `m` is a C name,
 /// though it is also how C++ abbreviates a built-in type.
-fn readable(name: &str) -> String {
+pub(crate) fn readable(name: &str) -> String {
     if is_mangled(name) {
         addr2line::demangle_auto(Cow::Borrowed(name), None).into_owned()
     } else {
         name.to_string()
     }
+}
+
+fn is_cpp(language: gimli::DwLang) -> bool {
+    use gimli::{
+        DW_LANG_C_plus_plus as CPP, DW_LANG_C_plus_plus_03 as CPP_03, DW_LANG_C_plus_plus_11 as CPP_11,
+    };
+    use gimli::{
+        DW_LANG_C_plus_plus_14 as CPP_14, DW_LANG_C_plus_plus_17 as CPP_17, DW_LANG_C_plus_plus_20 as CPP_20,
+    };
+    [CPP, CPP_03, CPP_11, CPP_14, CPP_17, CPP_20].contains(&language)
 }
 
 fn is_mangled(name: &str) -> bool {

@@ -1,14 +1,18 @@
 //! Where the variables of a program are declared, and which member of a variable an address is, by the debug
 //! information (DWARF).
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
+use std::rc::Rc;
 
 use gimli::{AttributeValue, DebugInfoOffset, EndianSlice, RunTimeEndian, SectionId, UnitOffset};
 use object::{Object as _, ObjectSection as _};
 use poundlock_statfile::LockKind;
 
 use super::members::{Members, Taker};
+use super::scopes::Around;
+pub(crate) use super::scopes::Scope;
 use crate::elf_file;
 
 /// Debug information larger than this is not searched for variables: it would take longer than a reader
@@ -42,7 +46,9 @@ pub(crate) struct Variables {
     endian: RunTimeEndian,
     /// Where each is described: the unit, and the entry in it. By the variable's address in the file.
     entries: Places,
-    members: Members,
+    pub(super) members: Members,
+    /// By unit, once they were asked for.
+    pub(super) arounds: RefCell<HashMap<DebugInfoOffset, Rc<Around>>>,
 }
 
 impl Variables {
@@ -64,12 +70,13 @@ impl Variables {
         };
         let sections = gimli::DwarfSections::load(load).ok()?;
         let (entries, members) = (HashMap::new(), Members::default());
-        let mut variables = Variables { sections, endian, entries, members };
+        let arounds = RefCell::default();
+        let mut variables = Variables { sections, endian, entries, members, arounds };
         (variables.entries, variables.members) = variables.find();
         Some(variables)
     }
 
-    fn dwarf(&self) -> gimli::Dwarf<Slice<'_>> {
+    pub(super) fn dwarf(&self) -> gimli::Dwarf<Slice<'_>> {
         self.sections.borrow(|section| EndianSlice::new(section, self.endian))
     }
 
@@ -135,9 +142,9 @@ impl Variables {
         (found, members)
     }
 
-    /// The member of this class that is a lock, if there is exactly one.
-    pub(crate) fn lock_of(&self, class: &str) -> Option<&str> {
-        self.members.only_lock_of(class)
+    /// The member of this class that is a lock of a kind, if there is exactly one.
+    pub(crate) fn lock_of(&self, class: &str, kind: LockKind) -> Option<&str> {
+        self.members.only_lock_of(class, kind)
     }
 
     /// The member that is locked by the function that this address is in, as `struct::member`, if there is
@@ -201,13 +208,8 @@ impl<'a> Reader<'_, 'a> {
         entry: &Entry<'a>,
         depth: usize,
     ) -> Option<(String, u32, Option<AttributeValue<Slice<'a>>>)> {
-        let file = match entry.attr_value(gimli::DW_AT_decl_file) {
-            Some(AttributeValue::FileIndex(index)) => self.file(index),
-            _ => None,
-        };
-        let line = entry.attr_value(gimli::DW_AT_decl_line).and_then(|value| value.udata_value());
         let of = entry.attr_value(gimli::DW_AT_type);
-        let here = file.zip(line.and_then(|line| u32::try_from(line).ok()));
+        let here = self.place(entry);
         if let (Some((file, line)), Some(of)) = (&here, of) {
             return Some((file.clone(), *line, Some(of)));
         }
@@ -223,6 +225,15 @@ impl<'a> Reader<'_, 'a> {
             (Some((file, line)), None) => Some((file, line, of)),
             (None, origin) => origin,
         }
+    }
+
+    /// The file and the line at which an entry is declared.
+    pub(crate) fn place(&self, entry: &Entry<'a>) -> Option<(String, u32)> {
+        let Some(AttributeValue::FileIndex(index)) = entry.attr_value(gimli::DW_AT_decl_file) else {
+            return None;
+        };
+        let line = entry.attr_value(gimli::DW_AT_decl_line)?.udata_value()?;
+        Some((self.file(index)?, u32::try_from(line).ok()?))
     }
 
     fn file(&self, index: u64) -> Option<String> {

@@ -77,29 +77,6 @@ fn without_arguments(function: &str) -> &str {
     function.split(['(', ' ']).next().unwrap_or_default()
 }
 
-/// A function's name without its parameters and what it returns.
-pub(crate) fn short(function: &str) -> &str {
-    if function.contains("operator") {
-        return function;
-    }
-    const NAMELESS: &str = "(anonymous namespace)";
-    let (mut depth, mut start, mut beyond) = (0, 0, 0);
-    for (at, c) in function.char_indices() {
-        if at < beyond {
-            continue;
-        }
-        match c {
-            '<' => depth += 1,
-            '>' => depth -= 1,
-            ' ' if depth == 0 => start = at + 1,
-            '(' if function[at..].starts_with(NAMELESS) => beyond = at + NAMELESS.len(),
-            '(' if depth == 0 => return &function[start..at],
-            _ => {}
-        }
-    }
-    function
-}
-
 fn names_a_lock(word: &str) -> bool {
     const WORDS: [&str; 9] = ["rw", "sem", "cond", "cs", "thr", "thread", "sync", "cv", "monitor"];
     WORDS.contains(&word) || is_a_lock(word)
@@ -138,7 +115,7 @@ fn words(name: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{acquires, makes_locks, makes_objects, short};
+    use super::{acquires, makes_locks, makes_objects};
 
     #[test]
     fn wrappers_are_known_by_their_names() {
@@ -172,30 +149,6 @@ mod tests {
         }
         for name in ["queue_take", "block_enter", "wait_for_it", "waiter"] {
             assert!(!acquires(name), "{name}");
-        }
-    }
-
-    #[test]
-    fn names_are_short_without_parameters() {
-        for (function, name) in [
-            (
-                "app::Status app::Table::get<app::Block>(app::Slice const&, bool) const",
-                "app::Table::get<app::Block>",
-            ),
-            ("open_table(THD*, TABLE_LIST*)", "open_table"),
-            ("std::map<int, f(int)>::at(int)", "std::map<int, f(int)>::at"),
-            ("X::operator()(int)", "X::operator()(int)"),
-            ("main", "main"),
-            (
-                "(anonymous namespace)::PlatformWorkerThread(void*)",
-                "(anonymous namespace)::PlatformWorkerThread",
-            ),
-            (
-                "long node::(anonymous namespace)::Pool<(anonymous namespace)::Task>::take(int)",
-                "node::(anonymous namespace)::Pool<(anonymous namespace)::Task>::take",
-            ),
-        ] {
-            assert_eq!(short(function), name);
         }
     }
 }

@@ -10,7 +10,8 @@ use std::rc::Rc;
 use poundlock_statfile::{LockKind, LockStats};
 
 use super::names::{FrameId, Known, NO_STACK, Names, StackId};
-use crate::observe::symbols::{Space, Variable};
+use crate::observe::shorten::{self, shorten};
+use crate::observe::symbols::{Frame, Space, Variable};
 use crate::observe::words::{makes_locks, makes_objects};
 
 /// As many locks of a class are known by their addresses, for what the sampler saw of them.
@@ -232,11 +233,10 @@ fn add_buckets(to: &mut Vec<u64>, from: &[u64]) {
 /// By what locks are of one sort.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Origin {
-    /// The variable, and where it is declared.
-    Variable(String, String),
+    Variable(Variable),
     /// The stack that initialised it.
     Made(StackId),
-    /// The member of a struct or a class.
+    /// The member of a struct or a class, whole.
     Member(String),
     /// The stack that waited most for it.
     Taken(StackId),
@@ -262,12 +262,48 @@ struct Group {
     origin: Origin,
     figures: Figures,
     processes: BTreeSet<u32>,
-    /// The name of the first one.
-    single: String,
+    /// The variable of the first one.
+    single: Option<Variable>,
     /// The lock itself, as long as there is one.
     only: Option<(u32, u64)>,
     /// Those that somebody waited for: process and address.
     addresses: HashSet<(u32, u64)>,
+}
+
+/// The name of a class and where it comes from, with nothing left out.
+#[derive(Default)]
+pub(crate) struct WholeNames {
+    pub(crate) name: String,
+    pub(crate) at: String,
+}
+
+/// A name as reports show it.
+#[derive(Clone, Debug, Default)]
+struct Name {
+    shown: String,
+    whole: String,
+}
+
+impl Name {
+    /// A name of which nothing is left out.
+    fn plain(name: impl Into<String>) -> Name {
+        let shown = name.into();
+        Name { whole: shown.clone(), shown }
+    }
+
+    /// The text of a frame.
+    fn of_frame(frame: &Frame) -> Name {
+        Name { shown: frame.text.clone(), whole: frame.whole.clone() }
+    }
+
+    fn of_variable(variable: &Variable) -> Name {
+        Name { shown: variable.name.clone(), whole: variable.whole.clone() }
+    }
+
+    /// With words before it.
+    fn after(self, words: &str) -> Name {
+        Name { shown: format!("{words} {}", self.shown), whole: format!("{words} {}", self.whole) }
+    }
 }
 
 /// The locks of one sort.
@@ -276,6 +312,8 @@ pub(crate) struct Class {
     pub(crate) name: String,
     /// More about where it comes from; may be empty.
     pub(crate) at: String,
+    /// Both with nothing left out.
+    pub(crate) whole: WholeNames,
     /// What the name is the name of.
     pub(crate) origin: &'static str,
     pub(crate) kind: LockKind,
@@ -382,40 +420,33 @@ impl Grouping {
         }
     }
 
-    fn origin(&mut self, lock: &LockStats, space: &Space, known: &mut Known) -> (Origin, String) {
+    fn origin(&mut self, lock: &LockStats, space: &Space, known: &mut Known) -> (Origin, Option<Variable>) {
         if lock.address == 0 {
-            return (Origin::Unknown, String::new());
+            return (Origin::Unknown, None);
         }
         if let Some(variable) = space.variables(lock.object()) {
-            let single = if self.is_known(lock.kind, &variable) {
-                String::new()
-            } else {
-                space.variable(lock.object()).map(|variable| variable.name).unwrap_or_default()
-            };
-            let declared = variable.declared_at.clone().unwrap_or_default();
-            return (Origin::Variable(variable.name.clone(), declared), single);
+            let origin = Origin::Variable((*variable).clone());
+            let is_known = self.places.contains_key(&(lock.kind, origin.clone()));
+            let single = if is_known { None } else { space.variable(lock.object()) };
+            return (origin, single);
         }
         if !lock.created_at.is_empty() {
-            return (Origin::Made(self.names.stack(&lock.created_at, space, known)), String::new());
+            return (Origin::Made(self.names.stack(&lock.created_at, space, known)), None);
         }
         match lock.sites.first() {
             Some(site) if !site.stack.is_empty() => {
                 let stack = self.names.stack(&site.stack, space, known);
-                let line = self.names.line_of(stack).filter(|_| lock.kind.is_acquired());
+                let is_named = lock.kind.is_acquired() || lock.kind == LockKind::Condition;
+                let line = self.names.line_of(stack).filter(|_| is_named);
                 let member = line.and_then(|line| {
                     let known = self.members.entry((line, site.stack[0]));
                     let member = || space.member(&site.stack, self.names.frame_of(line), lock.kind);
                     known.or_insert_with(member).clone()
                 });
-                (member.map_or(Origin::Taken(stack), Origin::Member), String::new())
+                (member.map_or(Origin::Taken(stack), Origin::Member), None)
             }
-            _ => (Origin::Unknown, String::new()),
+            _ => (Origin::Unknown, None),
         }
-    }
-
-    fn is_known(&self, kind: LockKind, variable: &crate::observe::symbols::Variable) -> bool {
-        let declared = variable.declared_at.clone().unwrap_or_default();
-        self.places.contains_key(&(kind, Origin::Variable(variable.name.clone(), declared)))
     }
 
     /// What was added so far was there before: it is taken away from what is added from now on.
@@ -463,32 +494,35 @@ impl Grouping {
         let lines = Lines::new(names, groups);
         let mut merged: BTreeMap<(u8, String, String), Sorted> = BTreeMap::new();
         for (index, group) in groups.iter().enumerate() {
+            let none = || Name::plain("");
             let (origin, name, at, made) = match &group.origin {
-                Origin::Variable(_, at) if group.only.is_some() => {
-                    ("variable", group.single.clone(), at.clone(), NO_STACK)
+                Origin::Variable(variable) => {
+                    let single = group.single.as_ref().filter(|_| group.only.is_some());
+                    let name = Name::of_variable(single.unwrap_or(variable));
+                    let at = Name::plain(variable.declared_at.as_deref().unwrap_or_default());
+                    ("variable", name, at, NO_STACK)
                 }
-                Origin::Variable(name, at) => ("variable", name.clone(), at.clone(), NO_STACK),
                 Origin::Made(stack) => {
                     let (name, at) = cuts.name(names, *stack);
                     ("initialised", name, at, *stack)
                 }
                 Origin::Member(name) => {
                     let line = group.figures.longest_site().and_then(|(stack, _)| names.line_of(stack));
-                    let at = line.map(|line| format!("taken in {}", names.text(line))).unwrap_or_default();
-                    ("member", name.clone(), at, NO_STACK)
+                    let at = line.map(|line| Name::of_frame(names.frame_of(line)).after("taken in"));
+                    let name = Name { shown: shorten(name, shorten::COLUMNS, &[]), whole: name.clone() };
+                    ("member", name, at.unwrap_or_else(none), NO_STACK)
                 }
-                Origin::Taken(_) => {
-                    ("taken", format!("taken in {}", lines.name(names, index)), String::new(), NO_STACK)
-                }
-                Origin::Unknown => ("unknown", unknown(group.kind).to_owned(), String::new(), NO_STACK),
+                Origin::Taken(_) => ("taken", lines.name(names, index).after("taken in"), none(), NO_STACK),
+                Origin::Unknown => ("unknown", Name::plain(unknown(group.kind)), none(), NO_STACK),
             };
             // Of a member it is only one of several places.
-            let of = if origin == "member" { String::new() } else { at.clone() };
-            let key = (group.kind as u8, name.clone(), of);
+            let of = if origin == "member" { String::new() } else { at.whole.clone() };
+            let key = (group.kind as u8, format!("{}\n{}", name.whole, name.shown), of);
             let sort = merged.entry(key).or_insert_with(|| Sorted {
                 class: Class {
-                    name,
-                    at,
+                    name: name.shown,
+                    at: at.shown,
+                    whole: WholeNames { name: name.whole, at: at.whole },
                     origin,
                     kind: group.kind,
                     made,
@@ -595,21 +629,24 @@ impl Cuts {
 
     /// The frame that tells it apart; and the wrapper by which it was made, or the line of the program that
     /// led into a library.
-    fn name(&self, names: &Names, stack: StackId) -> (String, String) {
+    fn name(&self, names: &Names, stack: StackId) -> (Name, Name) {
         let frames = names.interesting(stack);
         let length = self.lengths.get(&stack).copied().unwrap_or(1).min(frames.len());
-        let Some(&frame) = frames.get(length.wrapping_sub(1)) else { return (String::new(), String::new()) };
-        let name = names.text(frame).to_owned();
+        let Some(&frame) = frames.get(length.wrapping_sub(1)) else { return Default::default() };
         let frame = names.frame_of(frame);
+        let name = Name::of_frame(frame);
         if length > 1 {
             let wrapper = names.frame_of(frames[0]);
-            let wrapper = if wrapper.function.is_empty() { &wrapper.text } else { &wrapper.function };
-            return (name, format!("by {wrapper}"));
+            let wrapper = match wrapper.function.is_empty() {
+                true => Name::of_frame(wrapper),
+                false => Name { shown: wrapper.name.clone(), whole: wrapper.function.clone() },
+            };
+            return (name, wrapper.after("by"));
         }
         let program = frames.iter().map(|&id| names.frame_of(id)).find(|outer| outer.in_program);
         match program {
-            Some(outer) if !frame.in_program => (name, format!("via {}", outer.text)),
-            _ => (name, String::new()),
+            Some(outer) if !frame.in_program => (name, Name::of_frame(outer).after("via")),
+            _ => (name, Name::default()),
         }
     }
 }
@@ -675,10 +712,10 @@ impl Lines {
     }
 
     /// The line of the sort at which threads waited longest.
-    fn name(&self, names: &Names, group: usize) -> String {
-        let Some(&(kind, line)) = self.lines.get(&group) else { return "an unknown place".to_owned() };
+    fn name(&self, names: &Names, group: usize) -> Name {
+        let Some(&(kind, line)) = self.lines.get(&group) else { return Name::plain("an unknown place") };
         let root = self.root(kind, line);
         let line = self.longest.get(&(kind, root)).map_or(line, |&(_, line)| line);
-        names.text(line).to_owned()
+        Name::of_frame(names.frame_of(line))
     }
 }

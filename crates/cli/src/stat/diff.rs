@@ -36,6 +36,9 @@ struct Document {
 #[derive(Deserialize, Default, Clone)]
 struct Class {
     name: String,
+    /// The name as reports have it.
+    #[serde(default)]
+    shown: String,
     kind: String,
     locks: u64,
     acquisitions: u64,
@@ -91,7 +94,9 @@ pub(super) fn main(args: &Args) -> Result<u8, Failure> {
         let wait = |class: &Option<Class>| {
             class.as_ref().map_or("-".to_owned(), |class| duration(class.wait_ns.total))
         };
-        let locks = b.as_ref().or(a.as_ref()).map_or(0, |class| class.locks);
+        let either = b.as_ref().or(a.as_ref());
+        let locks = either.map_or(0, |class| class.locks);
+        let name = either.map(|class| &class.shown).filter(|shown| !shown.is_empty()).unwrap_or(name);
         let several = if locks > 1 { format!("{locks} ") } else { String::new() };
         let kind = if kind == "mutex" { String::new() } else { format!(" ({kind})") };
         let what = match (a, b) {

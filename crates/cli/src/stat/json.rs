@@ -93,7 +93,10 @@ enum StackJson<'a> {
 
 #[derive(Serialize)]
 struct ClassJson<'a> {
+    /// With nothing left out.
     name: &'a str,
+    /// As reports for people have it.
+    shown: &'a str,
     /// What `name` is: a variable, the line that initialised it, the line that takes it.
     origin: &'static str,
     #[serde(serialize_with = "in_words")]
@@ -194,13 +197,13 @@ impl<'w> Locks<'w> {
         if self.written.is_err() {
             return;
         }
-        let made = names.first_of(made).map(|id| names.text(id));
+        let made = names.first_of(made).map(|id| names.whole(id));
         let declared = variable.and_then(|variable| variable.declared_at.as_deref());
         let lock = Lock {
             pid: snapshot.pid,
             address: format!("{:#x}", lock.object()),
             kind: lock.kind,
-            variable: variable.map(|variable| variable.name.as_str()),
+            variable: variable.map(|variable| variable.whole.as_str()),
             created_at: made.or(declared).unwrap_or_default(),
             program: &snapshot.exe,
             figures: FiguresJson::new(figures, names, StackJson::Place, self.counted),
@@ -330,7 +333,7 @@ impl<'a> FiguresJson<'a> {
 
 /// The line to look at of a stack.
 fn line(names: &Names, stack: StackId) -> &str {
-    names.line_of(stack).map(|id| names.text(id)).unwrap_or_default()
+    names.line_of(stack).map(|id| names.whole(id)).unwrap_or_default()
 }
 
 #[derive(Serialize)]
@@ -395,10 +398,11 @@ fn document<'a>(report: &'a Report, diagnosis: &'a [Finding], of_locks: bool) ->
     let classes = report.classes.iter().map(|class| {
         let figures = &class.figures;
         ClassJson {
-            name: &class.name,
+            name: &class.whole.name,
+            shown: &class.name,
             origin: class.origin,
             kind: class.kind,
-            created_at: &class.at,
+            created_at: &class.whole.at,
             stack: report.names.json(class.made),
             modules: modules(class, &report.names),
             processes: &class.processes,

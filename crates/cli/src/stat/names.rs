@@ -100,12 +100,14 @@ impl Names {
     }
 
     fn frame(&mut self, frame: &Frame) -> FrameId {
-        if let Some(&id) = self.frame_ids.get(&frame.text) {
+        // Compilers give instances of a template for several lambdas one name: their places tell them apart.
+        let key = format!("{}\n{}", frame.whole, frame.text);
+        if let Some(&id) = self.frame_ids.get(&key) {
             return id;
         }
         let id = self.frames.len() as FrameId;
         self.frames.push(frame.clone());
-        self.frame_ids.insert(frame.text.clone(), id);
+        self.frame_ids.insert(key, id);
         id
     }
 
@@ -117,13 +119,18 @@ impl Names {
         &self.frame_of(id).text
     }
 
+    /// The text of a frame, with nothing left out.
+    pub(crate) fn whole(&self, id: FrameId) -> &str {
+        &self.frame_of(id).whole
+    }
+
     pub(crate) fn frames(&self, stack: StackId) -> &[FrameId] {
         &self.stacks[stack as usize].frames
     }
 
-    /// All frames of a stack in words, innermost first.
+    /// The whole texts of all frames of a stack, innermost first.
     pub(crate) fn texts(&self, stack: StackId) -> Vec<String> {
-        self.frames(stack).iter().map(|&id| self.text(id).to_owned()).collect()
+        self.frames(stack).iter().map(|&id| self.whole(id).to_owned()).collect()
     }
 
     /// The same, as JSON.

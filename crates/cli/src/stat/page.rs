@@ -167,7 +167,7 @@ fn classes(report: &Report, classes: &[&Class], acquired: bool) -> Markup {
         let figures = &class.figures;
         let share = report.share(figures);
         let name = html! {
-            (title(class)) br; small { (class.kind) @if !class.at.is_empty() { ", " (class.at) } }
+            span title=(class.whole.name) { (title(class)) } br; small title=(class.whole.at) { (class.kind) @if !class.at.is_empty() { ", " (class.at) } }
         };
         let lost = html! {
             (percent(share))

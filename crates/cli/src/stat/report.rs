@@ -407,6 +407,7 @@ fn single(
 ) -> Class {
     let made = grouping.names.stack(&lock.created_at, space, known);
     let line = grouping.names.first_of(made).map(|id| grouping.names.text(id).to_owned());
+    let whole = class::WholeNames::default();
     let (origin, name, at) = match variable(lock, space) {
         Some(variable) => ("variable", variable.name, line.or(variable.declared_at).unwrap_or_default()),
         None if lock.address == 0 => ("unknown", lock.kind.to_string(), String::new()),
@@ -416,7 +417,7 @@ fn single(
         },
     };
     let (processes, addresses) = (BTreeSet::from([pid]), HashSet::new());
-    Class { name, at, origin, kind: lock.kind, made, processes, addresses, figures }
+    Class { name, at, whole, origin, kind: lock.kind, made, processes, addresses, figures }
 }
 
 fn variable(lock: &LockStats, space: &Space) -> Option<Variable> {

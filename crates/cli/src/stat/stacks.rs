@@ -13,7 +13,7 @@ use super::report::{Report, side};
 fn stacks(report: &Report) -> Vec<(Vec<String>, u64)> {
     let mut all = Vec::new();
     for class in &report.classes {
-        let mut name = class.name.clone();
+        let mut name = class.whole.name.clone();
         if let Some(side) = side(class.kind) {
             name = format!("{name}, {side}");
         }

@@ -13,7 +13,6 @@ use super::holders;
 use super::names::{FrameId, Names, StackId};
 use super::report::{RanOn, Report, ratio, several_processes, side};
 use super::threads;
-use crate::observe::words::short;
 use crate::output::{counted, quoted};
 
 /// Lines that wrap are indented by so much.
@@ -636,7 +635,7 @@ pub(crate) fn chain(names: &Names, stack: StackId) -> String {
     let at = frames.iter().position(|&id| id == line).unwrap_or(0);
     let mut text = names.text(line).to_owned();
     // Of functions without names those that called them tell more.
-    let outer = frames[at + 1..].iter().map(|&id| short(&names.frame_of(id).function));
+    let outer = frames[at + 1..].iter().map(|&id| names.frame_of(id).name.as_str());
     let mut outer: Vec<&str> = outer.map(|name| if name.is_empty() { "?" } else { name }).collect();
     outer.dedup_by(|next, before| *next == "?" && *before == "?");
     let named = outer.iter().enumerate().filter(|(_, name)| **name != "?").map(|(at, _)| at + 1);

@@ -10,6 +10,7 @@ use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::plain::{cells, headline, thread_cells};
 use super::table::{Mark, Row, Text, View};
+use crate::observe::shorten::{columns_of, fit};
 use crate::stat::report::ratio;
 
 /// What a key asks of those who look and draw.
@@ -264,11 +265,11 @@ impl App {
         if !self.notes.is_empty() {
             lines.push(Line::styled(self.notes.join("; "), Style::new().add_modifier(Modifier::DIM)));
         }
-        let below = vec![self.about(), self.help()];
+        let below = vec![self.about(width), self.help()];
         let room = usize::from(area.height).saturating_sub(lines.len() + below.len());
         match self.page {
             Page::Locks => self.draw_locks(&mut lines, width, room),
-            Page::Threads => self.draw_threads(&mut lines, room),
+            Page::Threads => self.draw_threads(&mut lines, width, room),
             Page::Stacks(_) => {
                 let text = self.text(text);
                 self.draw_text(&mut lines, text, room);
@@ -354,12 +355,15 @@ impl App {
                 spans.push(Span::raw("  "));
                 spans.push(self.coloured(spark(&row.history, history, most), Color::Cyan));
             }
-            spans.push(Span::raw(format!("  {}", row.name)));
+            // The figures and the history before it, with the blanks between them.
+            const FIGURES: usize = 52;
+            let before = FIGURES + if history > 0 { history + 2 } else { 0 };
+            spans.push(Span::raw(format!("  {}", fitted(&row.name, width.saturating_sub(before)))));
             lines.push(self.row(spans, at, row.waits == 0 && row.waiting == 0));
         }
     }
 
-    fn draw_threads(&mut self, lines: &mut Vec<Line<'static>>, room: usize) {
+    fn draw_threads(&mut self, lines: &mut Vec<Line<'static>>, width: usize, room: usize) {
         lines.push(self.strong(&format!(
             "{:>7}  {:>7}  {:>7}  {:>8}  {:>7}  {:<16}  doing",
             self.heading(Column::Lost, "lost"),
@@ -372,8 +376,10 @@ impl App {
         let window = self.window(self.view.by_thread.len(), room.saturating_sub(1));
         for (at, thread) in window.map(|at| (at, &self.view.by_thread[at])) {
             let [lost, ran, ready, waits] = thread_cells(thread, &self.view);
-            let (tid, name, doing) = (thread.tid, &thread.name, &thread.doing);
-            let text = format!("{lost:>7}  {ran:>7}  {ready:>7}  {waits:>8}  {tid:>7}  {name:<16}  {doing}");
+            let (tid, name) = (thread.tid, &thread.name);
+            let before = format!("{lost:>7}  {ran:>7}  {ready:>7}  {waits:>8}  {tid:>7}  {name:<16}  ");
+            let doing = fitted(&thread.doing, width.saturating_sub(columns_of(&before)));
+            let text = before + &doing;
             lines.push(self.row(vec![Span::raw(text)], at, false));
         }
     }
@@ -416,14 +422,19 @@ impl App {
     }
 
     /// The line about the selected row, or what else there is to say.
-    fn about(&self) -> Line<'static> {
+    fn about(&self, width: usize) -> Line<'static> {
         if let Some(ended) = &self.ended {
             return self.strong(ended);
         }
         let row = match self.page {
             Page::Locks => self.rows().get(self.selected).map(|row| match &*row.line {
-                "" => row.name.clone(),
-                line => format!("{}: {line}", row.name),
+                "" => fitted(&row.name, width),
+                line => {
+                    // Each has half of the row, or what the other leaves.
+                    let name = fitted(&row.name, (width / 2).max(width.saturating_sub(columns_of(line) + 2)));
+                    let line = fitted(line, width.saturating_sub(columns_of(&name) + 2));
+                    format!("{name}: {line}")
+                }
             }),
             _ => None,
         };
@@ -452,6 +463,12 @@ impl App {
     fn coloured(&self, text: String, colour: Color) -> Span<'static> {
         Span::styled(text, if self.colour { Style::new().fg(colour) } else { Style::new() })
     }
+}
+
+/// A place within columns, so that its line is seen; where there is hardly room for one, as it is.
+fn fitted(place: &str, columns: usize) -> String {
+    const LEAST: usize = 8;
+    if columns < LEAST { place.to_owned() } else { fit(place, columns) }
 }
 
 /// A history as bars, the latest at the right. What is not nothing is seen.
@@ -637,6 +654,24 @@ mod tests {
         assert_eq!(press(&mut app, KeyCode::Char('q')), Action::Quit);
         let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         assert_eq!(app.key(control), Action::Interrupt);
+    }
+
+    #[test]
+    fn the_line_of_a_place_is_seen_where_the_name_is_too_long() {
+        let name = "taken in shop::Cache<int, std::string>::get<std::string (*)(int)> (src/shop.cpp:22)";
+        let mut view = view(2_000_000_000);
+        view.rows[0].name = name.to_owned();
+        view.rows[0].line = format!("held from {}", name.trim_start_matches("taken in "));
+        view.by_thread[0].doing = format!("waits for {name}, 2.00 ms");
+        let mut app = App::new(false, true, true);
+        app.show(view);
+        let lines = drawn(&mut app);
+        assert!(lines[3].contains("get<...> (shop.cpp:22)"), "{lines:#?}");
+        let about = &lines[12];
+        assert!(about.matches("shop.cpp:22)").count() == 2 && about.contains(": held from "), "{lines:#?}");
+        press(&mut app, KeyCode::Char('t'));
+        let lines = drawn(&mut app);
+        assert!(lines[3].contains("(shop.cpp:22), 2.00 ms"), "{lines:#?}");
     }
 
     #[test]

@@ -10,8 +10,9 @@ use super::record::{Held, Record};
 use super::waits::{Finder, Found, Holder, Kind, Maker, Names};
 use crate::observe::calls::{self, Doing};
 use crate::observe::cycles::cycles;
+use crate::observe::shorten::{self, shorten};
 use crate::observe::symbols::{Space, Symbols};
-use crate::observe::words::{acquires, short};
+use crate::observe::words::acquires;
 use crate::remote::maps::Maps;
 use crate::remote::process::Still;
 use crate::remote::unwind::{Frame, Unwinder};
@@ -325,6 +326,7 @@ impl<M: Memory> Drawing<'_, M> {
             self.finder.space.member(&stack, line, kind)
         });
         if let Some(member) = member {
+            let member = shorten(&member, shorten::COLUMNS, &[]);
             return (format!("{member} at {:#x}", found.object), None);
         }
         let on_stack = self.source.threads.iter().zip(&self.stacks).find_map(|(of, frames)| {
@@ -333,8 +335,7 @@ impl<M: Memory> Drawing<'_, M> {
             }
             let frame = frames.iter().find(|frame| found.object < frame.end)?;
             let names = self.finder.space.call(frame.at);
-            let function =
-                names.last().map(|named| short(&named.function)).filter(|name| !name.is_empty())?;
+            let function = names.last().map(|named| named.name.as_str()).filter(|name| !name.is_empty())?;
             Some(format!("{noun} in a variable of {function}"))
         });
         (on_stack.unwrap_or_else(|| format!("{noun} {:#x}", found.object)), None)

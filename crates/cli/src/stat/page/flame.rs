@@ -19,15 +19,15 @@ const LEAST: f64 = 0.001;
 #[derive(Default)]
 struct Node {
     ns: u64,
-    frames: BTreeMap<String, Node>,
+    frames: BTreeMap<FrameId, Node>,
 }
 
 impl Node {
-    fn add(&mut self, names: &Names, frames: impl IntoIterator<Item = FrameId>, ns: u64) {
+    fn add(&mut self, frames: impl IntoIterator<Item = FrameId>, ns: u64) {
         self.ns += ns;
         let mut node = self;
         for id in frames {
-            node = node.frames.entry(names.text(id).to_owned()).or_default();
+            node = node.frames.entry(id).or_default();
             node.ns += ns;
         }
     }
@@ -43,18 +43,20 @@ struct Bar<'n> {
     width: f64,
     level: usize,
     text: &'n str,
+    /// With nothing left out, for the tool tip.
+    whole: &'n str,
     ns: u64,
 }
 
-fn bars<'n>(node: &'n Node, x: f64, level: usize, all: u64, out: &mut Vec<Bar<'n>>) {
+fn bars<'n>(names: &'n Names, node: &Node, x: f64, level: usize, all: u64, out: &mut Vec<Bar<'n>>) {
     let mut x = x;
     let mut frames: Vec<_> = node.frames.iter().collect();
-    frames.sort_by_key(|(_, node)| std::cmp::Reverse(node.ns));
-    for (text, node) in frames {
+    frames.sort_by_key(|(id, node)| (std::cmp::Reverse(node.ns), names.whole(**id)));
+    for (&id, node) in frames {
         let width = ratio(node.ns, all);
         if width >= LEAST {
-            out.push(Bar { x, width, level, text, ns: node.ns });
-            bars(node, x, level + 1, all, out);
+            out.push(Bar { x, width, level, text: names.text(id), whole: names.whole(id), ns: node.ns });
+            bars(names, node, x, level + 1, all, out);
         }
         x += width;
     }
@@ -66,7 +68,7 @@ pub(super) fn picture(report: &Report, class: &Class) -> Markup {
     let names = &report.names;
     let (mut waits, mut holds) = (Node::default(), Node::default());
     for (&stack, site) in &figures.sites {
-        waits.add(names, names.interesting(stack), site.wait_ns);
+        waits.add(names.interesting(stack), site.wait_ns);
     }
     for (&(acquired, released), holder) in report.causes(class).holders {
         // The stack of the release is known whole; of the acquisition the line is.
@@ -76,15 +78,16 @@ pub(super) fn picture(report: &Report, class: &Class) -> Markup {
         if line.is_some_and(|line| outer.first().is_some_and(|&first| function(first) == function(line))) {
             outer.remove(0);
         }
-        holds.add(names, line.into_iter().chain(outer), holder.caused_ns);
+        holds.add(line.into_iter().chain(outer), holder.caused_ns);
     }
     let all = figures.wait_ns.max(waits.ns).max(holds.ns).max(1);
     let (mut above, mut below) = (Vec::new(), Vec::new());
-    bars(&waits, 0.0, 0, all, &mut above);
-    bars(&holds, 0.0, 0, all, &mut below);
+    bars(names, &waits, 0.0, 0, all, &mut above);
+    bars(names, &holds, 0.0, 0, all, &mut below);
     let up = waits.depth();
     let name = title(class);
-    let middle = Bar { x: 0.0, width: 1.0, level: 0, text: &name, ns: figures.wait_ns };
+    let middle =
+        Bar { x: 0.0, width: 1.0, level: 0, text: &name, whole: &class.whole.name, ns: figures.wait_ns };
     html! {
         figure {
             svg.flame width="100%" height=((up + 1 + holds.depth()) * LEVEL) role="img"
@@ -101,7 +104,7 @@ pub(super) fn picture(report: &Report, class: &Class) -> Markup {
 fn rectangle(bar: &Bar, row: usize, all: u64) -> Markup {
     html! {
         g {
-            title { (bar.text) ": " (duration(bar.ns)) ", " (percent(ratio(bar.ns, all))) }
+            title { (bar.whole) ": " (duration(bar.ns)) ", " (percent(ratio(bar.ns, all))) }
             svg x=(percent_of(bar.x)) y=(row * LEVEL) width=(percent_of(bar.width)) height=(LEVEL - 1) {
                 rect width="100%" height="100%" {}
                 text x="4" y=(LEVEL - 6) { (bar.text) }
