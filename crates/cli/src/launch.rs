@@ -79,6 +79,9 @@ pub(crate) struct Ended {
     pub(crate) wall_ns: u64,
 }
 
+/// The end of a command that has done its work, in words.
+pub(crate) const EXIT_0: &str = "exit status 0";
+
 impl Ended {
     /// The exit status to pass on: the command's own, or 128 + n after signal n.
     pub(crate) fn exit_code(&self) -> u8 {
@@ -88,7 +91,7 @@ impl Ended {
         }
     }
 
-    /// How it ended.
+    /// How it ended: [`EXIT_0`] if all was well.
     pub(crate) fn in_words(&self) -> String {
         self.killed().unwrap_or_else(|| format!("exit status {}", self.status.code().unwrap_or_default()))
     }
@@ -234,7 +237,7 @@ pub(crate) fn run_on(
 }
 
 /// The program, to be started with the signal mask and dispositions that we were started with.
-fn command(
+pub(crate) fn command(
     program: &Path,
     argv: &[OsString],
     environment: &[(&OsStr, Option<OsString>)],
@@ -414,7 +417,7 @@ fn watch(pid: libc::pid_t, set: &libc::sigset_t, meanwhile: &mut dyn Meanwhile) 
         let Some((signal, info)) = await_signal(set, meanwhile) else { continue };
         // What the kernel itself sent (^C, ^\ and the hang-up of a terminal) went to the command as well, as
         // a member of the same process group; only what somebody sent to us has to be passed on.
-        if signal == libc::SIGCHLD || info.si_code > 0 || meanwhile.keeps(signal) {
+        if signal == libc::SIGCHLD || meanwhile.keeps(signal) || info.si_code > 0 {
             continue;
         }
         // The child has not been waited for, so that its id cannot be another's by now. If it has died

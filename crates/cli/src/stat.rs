@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use poundlock_measure::{Others, Usage};
 use poundlock_names::{Choice, LockName, RwLocks};
 use poundlock_statfile::Snapshot;
 
@@ -90,12 +91,23 @@ pub(crate) struct Args {
     every: Option<Duration>,
     /// Run the program on its own locks and on ours in turns, and compare
     #[arg(long, conflicts_with_all = [
-        "lock", "each", "events", "folded", "speedscope", "html", "delay", "for", "every", "top",
+        "lock", "each", "events", "folded", "speedscope", "html", "every", "top",
     ])]
     compare: bool,
     /// How often it runs on each to compare
     #[arg(long, value_name = "N", default_value_t = 5, requires = "compare")]
     rounds: usize,
+    /// Compare a number that the program, or the client, prints: the last match of this expression, or of its
+    /// first group
+    #[arg(long, value_name = "REGEX", requires = "compare", value_parser = compare::metric::parse)]
+    metric: Option<compare::metric::Metric>,
+    /// The metric is better where it is lower, as times are
+    #[arg(long, requires = "metric")]
+    lower_is_better: bool,
+    /// Compare servers: run this by `sh -c` against each, after --delay or once the server listens or sleeps,
+    /// and end the server when it has ended
+    #[arg(long, value_name = "COMMAND", requires = "compare")]
+    client: Option<String>,
     /// Report on what POUNDLOCK_STATS named, or a `stat` that was killed left: a directory, or a file in it
     #[arg(long, value_name = "PATH", conflicts_with_all = [
         "command", "lock", "rwlock", "semaphores", "delay", "for", "every", "compare",
@@ -287,6 +299,31 @@ impl Measured {
     }
 }
 
+/// What others do on the machine while something is measured.
+struct Neighbours {
+    others: Others,
+    own_ns: u64,
+}
+
+impl Neighbours {
+    fn watch() -> Neighbours {
+        Neighbours { others: Others::watch(), own_ns: Self::own_ns() }
+    }
+
+    /// CPU time of this process and of those that it has waited for.
+    fn own_ns() -> u64 {
+        Usage::of_this_process().cpu_ns + Usage::of_children().cpu_ns
+    }
+
+    /// The line that says how much they disturb, if they do. What runs still has been seen by the sampler.
+    fn warning(&self, sampled: Option<&Outcome>) -> Option<String> {
+        let own_ns = Self::own_ns().saturating_sub(self.own_ns);
+        let own_ns = own_ns.max(sampled.map_or(0, |sampled| sampled.total.running_ns));
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        poundlock_measure::busy_run_line(self.others.sure_share(own_ns, cpus), cpus)
+    }
+}
+
 /// Says what the figures in a directory leave out.
 pub(crate) fn remark(dir: &Path, ended: &launch::Ended, command: &OsStr) {
     Figures::read(dir, monotonic_ns()).remark(ended, command, None);
@@ -318,15 +355,19 @@ fn read(args: &Args, dir: &Path) -> Result<u8, Failure> {
     let lock = begun.as_ref().map_or(&figures.snapshots[0].lock, |begun| &begun.lock);
     let rwlock = begun.as_ref().map_or(&figures.snapshots[0].rwlock, |begun| &begun.rwlock);
     let lock = Choice::parse(lock).unwrap_or_default();
+    let wall_ns = now_ns.saturating_sub(begun.as_ref().map_or(first, |begun| begun.start_ns));
+    let command = begun.as_ref().map_or_else(|| vec![exe], |begun| begun.command.clone());
     let about = About {
         lock,
         rwlocks: RwLocks::of(lock, RwLocks::parse(rwlock)),
-        wall_ns: now_ns.saturating_sub(begun.as_ref().map_or(first, |begun| begun.start_ns)),
+        compare: compare::command_line(Some(args), &command, wall_ns, ended_ns.is_some()),
+        busy: None,
+        wall_ns,
         ending: ending.to_owned(),
         now_ns,
         delayed: false,
         futexes: None,
-        command: begun.map_or_else(|| vec![exe], |begun| begun.command),
+        command,
     };
     report(args, about, &[], &figures, None, files)?;
     Ok(0)

@@ -229,18 +229,26 @@ fn stacks_are_there_for_the_tools_that_people_have() {
 fn two_reports_are_put_side_by_side() {
     let program = compile_c(PROGRAM, &["-O1"]);
     let dir = scratch();
-    let report = |name: &str, arguments: &[&str]| -> PathBuf {
+    let report = |name: &str, lock: &str, arguments: &[&str]| -> PathBuf {
         let json = dir.join(name);
-        let mut cmd = wide(&["--json"]);
+        let mut cmd = wide(&["--lock", lock, "--json"]);
         cmd.arg(&json).arg("--").arg(&program).args(arguments);
         let output = crate::support::run_limited_with_input(&mut cmd, b"5\n", LIMIT);
         expect_status(&output, 0);
         json
     };
-    let (a, b) = (report("a.json", &["end"]), report("b.json", &["end", "2"]));
-    let output = run_limited(poundlock().args(["stat", "diff"]).args([&a, &b]), LIMIT);
-    expect_status(&output, 0);
-    let text = stdout(&output);
+    let (a, b) = (report("a.json", "glibc", &["end"]), report("b.json", "poundlock", &["end", "2"]));
+    let diff = |files: [&PathBuf; 2]| {
+        let output = run_limited(poundlock().args(["stat", "diff"]).args(files), LIMIT);
+        expect_status(&output, 0);
+        stdout(&output)
+    };
+    let text = diff([&a, &b]);
+    let locks = "DIFFERENT LOCKS: before mutex glibc, ";
+    assert!(text.contains(locks) && text.contains("; after mutex poundlock, "), "{text}");
+    assert!(text.contains("wait per acquisition") && text.contains("runs of different commands"), "{text}");
+    let same = diff([&a, &a]);
+    assert!(!same.contains(locks) && same.contains("poundlock stat --compare -- "), "{same}");
     let row = |name: &str| text.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{text}"));
     assert!(row("  warm (in program)").contains(" new "), "{text}");
     assert!(row("  lock (in program)").contains(" x "), "{text}");
@@ -546,6 +554,104 @@ fn its_own_locks_and_ours_are_compared() {
     let output = run_limited(wide(&["--compare", "--rounds", "1", "--", "sh", "-c"]).arg("exit 9"), LIMIT);
     expect_status(&output, 9);
     assert!(stderr(&output).contains("nothing is compared"), "{}", stderr(&output));
+}
+
+/// `tests/stat/server.c`, compiled; and a port that nobody has.
+fn server() -> (String, String) {
+    let source = include_str!("../../../tests/stat/server.c");
+    let program = compile_c(source, &["-O1"]).to_str().expect("a plain name").to_owned();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port().to_string();
+    (program, port)
+}
+
+/// `stat --compare` with JSON: the output and the JSON.
+#[track_caller]
+fn compared(options: &[&str], command: &[&str]) -> (String, serde_json::Value) {
+    let json = scratch().join("compared.json");
+    let mut cmd = wide(&["--compare", "--json"]);
+    let output = run_limited(cmd.arg(&json).args(options).arg("--").args(command), LIMIT);
+    expect_status(&output, 0);
+    (stderr(&output), parsed(&json))
+}
+
+#[test]
+fn servers_are_compared_by_what_their_client_says() {
+    let (program, port) = server();
+    let client = format!("{program} ask {port}");
+    let options = ["--client", &client, "--metric", "rate: ([0-9]+)"];
+    let (text, document) = compared(&options, &[&program, "serve", &port]);
+    // Each server had the port to itself, though a worker outlives the one before.
+    assert!(
+        text.contains("better on Poundlock's locks: the metric is 200 rather than 100 (2.00 times)"),
+        "{text}"
+    );
+    let rounds = list(&document, "rounds");
+    assert_eq!(rounds.len(), 5);
+    for round in rounds {
+        assert_eq!((&round["its_own"]["metric"], &round["ours"]["metric"]), (&100.0.into(), &200.0.into()));
+        // The processes that served it are measured: one acquisition for each request.
+        assert!(number(&round["its_own"], "acquisitions") >= 10 && number(&round["ours"], "client_ns") > 0);
+    }
+    let (text, _) = compared(&[&options[..], &["--lower-is-better"]].concat(), &[&program, "serve", &port]);
+    assert!(text.contains("worse on Poundlock's locks: the metric is 200 rather than 100"), "{text}");
+}
+
+#[test]
+fn what_does_not_end_is_compared_for_a_time() {
+    let (program, _) = server();
+    let in_the_background = format!("{program} beat > /dev/null & exit 0");
+    for command in [&[&*program, "beat"][..], &["sh", "-c", &in_the_background]] {
+        let options = ["--rounds", "1", "--delay", "0.2", "--for", "0.2"];
+        let (text, document) = compared(&options, command);
+        assert!(text.contains("acquired/s"), "{text}");
+        let round = &list(&document, "rounds")[0];
+        for side in ["its_own", "ours"] {
+            let ms = number(&round[side], "wall_ns") / 1_000_000;
+            assert!(ms >= 200 && number(&round[side], "acquisitions") > 0, "{document:#}");
+        }
+    }
+    let options = ["--rounds", "1", "--for", "0.2", "--metric", "rate: ([0-9]+)"];
+    let (_, document) = compared(&options, &[&program, "beat"]);
+    assert_eq!(list(&document, "rounds")[0]["ours"]["metric"], 200.0);
+}
+
+#[test]
+fn a_comparison_that_cannot_be_says_what_to_do() {
+    let (program, port) = server();
+    let beat = [&*program, "beat"];
+    let serve = [&*program, "serve", &port];
+    let metric = ["--rounds", "1", "--metric", "speed: ([0-9]+)"];
+    let with = |more: &[&'static str]| [&metric[..], more].concat();
+    for (options, command, status, words) in [
+        (
+            with(&["--for", "0.1"]),
+            &beat[..],
+            125,
+            &["matches nothing in the output of the command: its last line is 'rate: "][..],
+        ),
+        (
+            with(&["--client", "echo hello"]),
+            &serve,
+            125,
+            &["output of the client", "its last line is 'hello'"],
+        ),
+        (with(&["--client", "echo refused; exit 7"]), &serve, 7, &["exit status 7 (refused)", "--delay"]),
+        (vec!["--rounds", "1", "--delay", "60"], &["true"], 125, &["ended before --delay was over"]),
+        (vec!["--metric", "("], &beat, 2, &["no regular expression"]),
+    ] {
+        let output = run_limited(wide(&["--compare"]).args(options).arg("--").args(command), LIMIT);
+        expect_status(&output, status);
+        let text = stderr(&output);
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        assert_eq!(
+            text.lines().filter(|line| line.contains("nothing is compared")).count(),
+            usize::from(status != 2)
+        );
+    }
+    for options in [&["--metric", "x"][..], &["--client", "x"], &["--compare", "--lower-is-better"]] {
+        refused(&[options, &["--", "true"]].concat(), &["required arguments were not provided"]);
+    }
 }
 
 #[test]

@@ -8,5 +8,5 @@ pub mod page;
 mod stats;
 
 pub use clock::Usage;
-pub use machine::{Machine, Others, busy_line};
+pub use machine::{Machine, Others, busy_line, busy_run_line};
 pub use stats::{Summary, jain};

@@ -130,10 +130,17 @@ fn autogroup_nice(line: &str) -> Option<i32> {
 /// CPU time that all processes of the machine have used so far, in nanoseconds; `None` if it does not say.
 fn busy_ns() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
+    Some(busy_ticks(&stat)? * 1_000_000_000 / ticks_a_second()?)
+}
+
+fn ticks_a_second() -> Option<u64> {
     // SAFETY: a plain query.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    Some(busy_ticks(&stat)? * 1_000_000_000 / u64::try_from(ticks).ok().filter(|&ticks| ticks > 0)?)
+    u64::try_from(ticks).ok().filter(|&ticks| ticks > 0)
 }
+
+/// As many ticks of CPU time may be missing from one of two sums, or be in it too early.
+const TICKS_WRONG: u64 = 4;
 
 /// Ticks of the first line that are neither idle nor waiting for a disk.
 fn busy_ticks(stat: &str) -> Option<u64> {
@@ -149,10 +156,13 @@ fn busy_ticks(stat: &str) -> Option<u64> {
     (fields.len() == 8).then(|| fields.iter().sum::<u64>() - fields[3] - fields[4])
 }
 
+/// From this share of the CPUs on others disturb a measurement.
+const BUSY: f64 = 0.05;
+
 /// What is wrong with a machine of whose CPUs others had this share meanwhile, if anything is.
 pub fn busy_line(machine: &Machine, others: Option<f64>) -> Option<String> {
     let load = machine.load_average > 0.5 * machine.cpus as f64;
-    let others = others.filter(|others| *others > 0.05);
+    let others = others.filter(|others| *others > BUSY);
     let had = others
         .map_or_else(String::new, |others| format!(", others had up to {:.0} % of the CPUs", others * 100.0));
     (load || others.is_some()).then(|| {
@@ -161,6 +171,15 @@ pub fn busy_line(machine: &Machine, others: Option<f64>) -> Option<String> {
             machine.load_average, machine.cpus
         )
     })
+}
+
+/// The same of one run, whose beginning the load average says nothing about: an earlier run may have made it.
+pub fn busy_run_line(others: Option<f64>, cpus: usize) -> Option<String> {
+    let others = others.filter(|others| *others > BUSY)?;
+    Some(format!(
+        "BUSY MACHINE (others had {:.0} % of the {cpus} CPUs): the figures are worth less.",
+        others * 100.0
+    ))
 }
 
 /// Measures the share of the CPUs that went to somebody else.
@@ -181,6 +200,12 @@ impl Others {
         let busy = busy_ns()?.checked_sub(self.busy?)?;
         let wall = crate::clock::now_ns() - self.start;
         Some((busy.saturating_sub(own_ns) as f64 / (wall as f64 * cpus.max(1) as f64)).clamp(0.0, 1.0))
+    }
+
+    /// The same, but what the kernel's ticks may be wrong by: of a run of any length it is true that others had
+    /// this much.
+    pub fn sure_share(&self, own_ns: u64, cpus: usize) -> Option<f64> {
+        self.share(own_ns.saturating_add(TICKS_WRONG * 1_000_000_000 / ticks_a_second()?), cpus)
     }
 }
 
@@ -218,6 +243,17 @@ mod tests {
         assert_eq!(shown(&machine).as_deref(), Some("0, its autogroup -20"));
         (machine.nice, machine.autogroup_nice) = (-5, None);
         assert_eq!(shown(&machine).as_deref(), Some("-5"));
+    }
+
+    #[test]
+    fn a_run_is_warned_of_by_what_others_had() {
+        assert_eq!(busy_run_line(Some(0.04), 2), None);
+        assert_eq!(busy_run_line(None, 2), None);
+        assert!(busy_run_line(Some(0.25), 2).is_some_and(|line| line.contains("25 % of the 2 CPUs")));
+        let others = Others { busy: Some(0), start: 0 };
+        // All that the machine ever did is more than we did: unless we did all of it.
+        assert!(others.sure_share(0, 1).is_none_or(|share| share > 0.0));
+        assert!(others.sure_share(u64::MAX, 1).is_none_or(|share| share == 0.0));
     }
 
     #[test]

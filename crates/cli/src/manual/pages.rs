@@ -243,6 +243,9 @@ pub(super) const PAGES: &[Page] = &[
             "Compile the program with `-g` for lines. Without, there are names of functions.",
             "The figures survive any end of the program. A daemon that goes on in the background is followed until \
              it ends. `SIGUSR2` has the command report on the running program.",
+            "`--compare` ends a command that does not end by itself: after `--for`, or when its `--client` has ended, \
+             by SIGTERM to all its processes, and by SIGKILL 10 seconds later. The next run begins when all of them \
+             have ended and its ports are free.",
             "`--pid` watches processes that run, and `--futex` a command, from outside: nothing is loaded into them, \
              and the locks may be of any language. Seen are waits that sleep, by the kernel's tracepoints of futex \
              calls, with the stacks of those who waited and of those who woke them. Not seen are acquisitions that \
@@ -254,6 +257,10 @@ pub(super) const PAGES: &[Page] = &[
             (
                 "poundlock stat --compare --rounds 7 -- server",
                 "On its own and on ours in turns, with a verdict",
+            ),
+            (
+                "poundlock stat --compare --client 'wrk http://localhost/' --metric 'Requests/sec: *([0-9.]+)' -- server",
+                "Servers in turns, by the requests a second that a client measures",
             ),
             (
                 "poundlock stat --delay 10 --for 60 --html report.html -- server",

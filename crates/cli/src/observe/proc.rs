@@ -130,6 +130,8 @@ pub(crate) struct Stat {
     /// The first thread has ended, or is about to and has left its memory.
     exits: bool,
     cpu_ticks: u64,
+    /// CPU time of children that it has waited for.
+    children_ticks: u64,
     /// Those that have not ended, and the first.
     threads: u64,
     /// In ticks since the machine's start: with the id, what tells a process from a later one.
@@ -160,11 +162,34 @@ impl Stat {
         let mut number = |skip: usize| fields.nth(skip)?.parse::<u64>().ok();
         let exits = number(4)? & PF_EXITING != 0;
         let (user, system) = (number(4)?, number(0)?);
-        let threads = number(4)?;
+        let children_ticks = number(0)? + number(0)?;
+        let threads = number(2)?;
         let started = number(1)?;
         let name = text.get(before + 1..after)?.to_string();
-        Some(Stat { name, state, parent, exits, cpu_ticks: user + system, threads, started })
+        let cpu_ticks = user + system;
+        Some(Stat { name, state, parent, exits, cpu_ticks, children_ticks, threads, started })
     }
+
+    /// CPU time of the process and of the children that it has waited for, in ticks of the kernel.
+    pub(crate) fn family_cpu_ns(&self) -> u64 {
+        (self.cpu_ticks + self.children_ticks).saturating_mul(tick_ns())
+    }
+}
+
+/// The living processes that descend from this one, parents before their children. Of each orphan the parent
+/// has to be known: see `PR_SET_CHILD_SUBREAPER`.
+pub(crate) fn descendants(of: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let all: Vec<(u32, Stat)> = pids.filter_map(|pid| Some((pid, Stat::read(pid)?))).collect();
+    let mut found = vec![of];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        found.extend(all.iter().filter(|(_, stat)| stat.parent == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    let over = |pid: &u32| all.iter().any(|(other, stat)| other == pid && stat.is_over());
+    found.into_iter().skip(1).filter(|pid| !over(pid)).collect()
 }
 
 /// The ids of the threads of a process. `None` if it is gone, or is not shown to us.
@@ -244,7 +269,7 @@ mod tests {
         let text = "7 (a) R (b) S 3 7 7 0 -1 4194560 1 0 0 0 5 6 0 0 20 0 4 0 84716 9 1";
         let stat = Stat::parse(text).expect("a line of stat");
         assert_eq!((&*stat.name, stat.state, stat.parent), ("a) R (b", 'S', 3));
-        assert_eq!((stat.cpu_ticks, stat.started), (11, 84716));
+        assert_eq!((stat.cpu_ticks, stat.children_ticks, stat.threads, stat.started), (11, 0, 4, 84716));
         assert_eq!(Stat::parse("7 (cut"), None);
     }
 

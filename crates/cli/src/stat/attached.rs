@@ -13,7 +13,7 @@ use super::figures::{Figures, forget_longest};
 use super::report::{About, Report, STILL_RUNNING, Wanted};
 use super::sampler::{Ids, Outcome, Sampler, Whom};
 use super::text::{self, Style};
-use super::{Args, Files, diagnosis};
+use super::{Args, Files, Neighbours, compare, diagnosis};
 use crate::attach::{self, Engine};
 use crate::launch::{self, Meanwhile};
 use crate::message::{Failure, say, status};
@@ -47,6 +47,7 @@ struct Watching<'a> {
     next_look: Instant,
     files: Option<Files>,
     hurries: bool,
+    neighbours: Neighbours,
     /// The report is made, or the processes have ended.
     over: bool,
     outcome: Result<(), Failure>,
@@ -156,6 +157,7 @@ impl<'a> Watching<'a> {
             next_look: began + LOOK,
             files: Some(files),
             hurries: false,
+            neighbours: Neighbours::watch(),
             over: false,
             outcome: Ok(()),
         }
@@ -185,11 +187,14 @@ impl<'a> Watching<'a> {
             _ => own,
         };
         let rwlock = figures.snapshots.first().and_then(|snapshot| RwLocks::parse(&snapshot.rwlock));
+        let wall_ns = u64::try_from(from.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let about = About {
+            compare: compare::command_line(Some(self.args), &self.command, wall_ns, false),
+            busy: self.neighbours.warning(sampled.as_ref()),
             command: self.command.clone(),
             lock,
             rwlocks: RwLocks::of(lock, rwlock),
-            wall_ns: u64::try_from(from.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            wall_ns,
             ending,
             now_ns: monotonic_ns(),
             delayed: self.args.delay.is_some(),
@@ -263,6 +268,7 @@ impl Meanwhile for Watching<'_> {
                 }
             }
             self.measured_from = Some(now);
+            self.neighbours = Neighbours::watch();
             if let Some(sampler) = &self.sampler {
                 sampler.begin_anew();
             }

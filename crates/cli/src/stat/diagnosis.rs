@@ -11,6 +11,7 @@
 //! | `storm` | threads are woken for a condition that does not hold | recorder |
 //! | `slept` | threads slept for a lock, where only futex calls are seen | calls |
 //! | `false_alarm` | waiting for locks took next to nothing of the threads' time | both |
+//! | `keep_locks` | what another lock can save is next to nothing of the threads' time | recorder |
 //!
 //! One finding about a class: the first that applies, in the order of what explains most. A share of the
 //! waiting below [`MOST`] explains nothing.
@@ -35,6 +36,8 @@ const MOST: f64 = 0.4;
 const CROWD: f64 = 1.25;
 /// Sections from this on are long: a sleep and a wake-up take less than a tenth of it.
 const LONG_NS: u64 = 100_000;
+/// A sleep and a wake-up.
+const WAKE_NS: u64 = LONG_NS / 10;
 /// How often a condition variable has to be waited for.
 const WAITS: u64 = 100;
 
@@ -64,7 +67,9 @@ pub(super) fn of(report: &Report) -> Vec<Finding> {
     if findings.is_empty() {
         findings.extend(false_alarm(report));
     }
-    findings.truncate(SHOWN);
+    let keep = keep_locks(report);
+    findings.truncate(SHOWN - usize::from(keep.is_some()));
+    findings.extend(keep);
     findings
 }
 
@@ -202,14 +207,15 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
     }
     let sleeps = class.kind != LockKind::Spinlock;
     if sleeps && ratio(figures.handover_ns, figures.wait_ns) >= MOST && held < LONG_NS {
-        let instead = match class.kind {
-            LockKind::PriorityMutex => "without PTHREAD_PRIO_INHERIT",
-            _ => "with a lock that is not handed to sleepers (poundlock stat --compare)",
+        let instead = match (class.kind, &report.about.compare) {
+            (LockKind::PriorityMutex, _) => "try without PTHREAD_PRIO_INHERIT".to_owned(),
+            (_, Some(line)) => format!("compare it with Poundlock's locks: {line}"),
+            (_, None) => "try a lock that is not handed to sleepers".to_owned(),
         };
         return finding("convoy", class, &|at| {
             format!(
                 "{costs}: for {} of the wait nobody had it, it was on its way to a thread that slept; each of {} \
-                 woke one up: take it less often{at}, or try {instead}",
+                 woke one up: take it less often{at}, or {instead}",
                 percent(ratio(figures.handover_ns, figures.wait_ns)),
                 counted(figures.contended, "wait")
             )
@@ -350,6 +356,50 @@ fn false_alarm(report: &Report) -> Option<Finding> {
     })
 }
 
+/// What another lock can save at most of the waiting for a class. Mutexes of long sections: no lock shortens the
+/// holds, so that what is left is the waiting while nobody had it, and a sleep and a wake-up for each wait. Of
+/// short sections, spinlocks and readers-writer locks all waiting may come from how the lock orders its waiters.
+fn savings_ns(kind: LockKind, figures: &Figures) -> u64 {
+    let is_mutex = kind != LockKind::Spinlock && side(kind).is_none();
+    let held = figures.waited_hold_ns.checked_div(figures.waited_holds).unwrap_or(0);
+    let waiting = if is_mutex && held >= LONG_NS { figures.handover_ns } else { figures.wait_ns };
+    waiting.saturating_add(figures.contended.saturating_mul(WAKE_NS))
+}
+
+/// That the program's own locks are as good as any.
+fn keep_locks(report: &Report) -> Option<Finding> {
+    let about = &report.about;
+    if about.futexes.is_some() || !about.lock.keeps_everything() || !report.inside.cycles.is_empty() {
+        return None;
+    }
+    let waits: u64 = report.locks().map(|class| class.figures.contended).sum();
+    let saved: u64 = report.locks().map(|class| savings_ns(class.kind, &class.figures)).sum();
+    let saved = ratio(saved, report.busy_ns);
+    if waits == 0 || saved >= WORTH {
+        return None;
+    }
+    let lost = ratio(report.wait_ns(), report.busy_ns);
+    let rate = waits as f64 * 1e9 / about.wall_ns.max(1) as f64;
+    let why = if lost < WORTH {
+        format!("threads waited for locks for {} of it, {rate:.0} times a second", percent(lost))
+    } else {
+        let free: u64 = report.locks().map(|class| class.figures.handover_ns).sum();
+        format!(
+            "for {} of the waiting a thread had the lock, and no lock makes its section shorter",
+            percent(1.0 - ratio(free, report.wait_ns()).min(1.0))
+        )
+    };
+    Some(Finding {
+        kind: "keep_locks",
+        text: format!(
+            "another lock would save at most {} of this time: {why}; keep the program's own locks",
+            percent(saved)
+        ),
+        line: String::new(),
+        share: saved,
+    })
+}
+
 /// For what of a sort threads waited longest, those without work left out, and where.
 fn longest(report: &Report, what: &Sleep) -> String {
     let kind = match what {
@@ -377,4 +427,33 @@ fn line(report: &Report, class: &Class) -> String {
     });
     let held = held.map(|id| report.names.text(id));
     held.or_else(|| waits_at(report, class)).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use poundlock_statfile::LockKind;
+
+    use super::{Figures, LONG_NS, WAKE_NS, savings_ns};
+
+    #[test]
+    fn what_holders_take_no_lock_saves() {
+        let figures = |hold_ns| Figures {
+            wait_ns: 1_000 * LONG_NS,
+            contended: 10,
+            handover_ns: 7,
+            waited_holds: 10,
+            waited_hold_ns: 10 * hold_ns,
+            ..Figures::default()
+        };
+        let (wakes, all) = (10 * WAKE_NS, 1_000 * LONG_NS);
+        for (kind, hold_ns, wanted) in [
+            (LockKind::Mutex, LONG_NS, 7 + wakes),
+            (LockKind::Mutex, LONG_NS - 1, all + wakes),
+            (LockKind::Spinlock, LONG_NS, all + wakes),
+            (LockKind::RwWriters, LONG_NS, all + wakes),
+        ] {
+            assert_eq!(savings_ns(kind, &figures(hold_ns)), wanted, "{kind:?} {hold_ns}");
+        }
+        assert_eq!(savings_ns(LockKind::Mutex, &Figures::default()), 0);
+    }
 }

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::compare;
 use super::json::VERSION;
 use super::text::{duration, percent};
+use crate::launch::EXIT_0;
 use crate::message::{Failure, status};
 use crate::output::print;
 use crate::program::reason;
@@ -27,10 +29,30 @@ pub(crate) struct Args {
 struct Document {
     version: u32,
     command: Vec<String>,
+    ran_on: Vec<Locks>,
+    ending: String,
     wall_ns: u64,
     wait_ns: u64,
     share: f64,
     classes: Vec<Class>,
+}
+
+/// The locks that some of the processes ran on.
+#[derive(Deserialize)]
+struct Locks {
+    mutex: String,
+    spinlock: String,
+    rwlock: String,
+}
+
+impl Document {
+    /// The locks of all processes, in words.
+    fn locks(&self) -> String {
+        let one = |on: &Locks| format!("mutex {}, spinlock {}, rwlock {}", on.mutex, on.spinlock, on.rwlock);
+        let mut all: Vec<String> = self.ran_on.iter().map(one).collect();
+        all.dedup();
+        all.join("; ")
+    }
 }
 
 #[derive(Deserialize, Default, Clone)]
@@ -58,14 +80,21 @@ pub(super) fn main(args: &Args) -> Result<u8, Failure> {
     let mut text = String::new();
     let command = |document: &Document| document.command.join(" ");
     text += &format!("before  {}: {}\n", args.before.display(), command(&before));
-    text += &format!("after   {}: {}\n\n", args.after.display(), command(&after));
+    text += &format!("after   {}: {}\n", args.after.display(), command(&after));
+    let (of_before, of_after) = (before.locks(), after.locks());
+    if of_before != of_after {
+        text += &format!("DIFFERENT LOCKS: before {of_before}; after {of_after}\n");
+    }
+    text.push('\n');
     let total = |what: &str, a: u64, b: u64| {
         format!("{what:>12}  {:>8}  {:>8}  {}\n", duration(a), duration(b), change(a, b))
     };
-    text += &format!("{:>12}  {:>8}  {:>8}  change\n", "", "before", "after");
+    text += &format!("{:>12}  {:>8}  {:>8}  change of the total\n", "", "before", "after");
     text += &total("wall time", before.wall_ns, after.wall_ns);
     text += &total("waiting", before.wait_ns, after.wait_ns);
     text += &format!("{:>12}  {:>8}  {:>8}\n\n", "lost", percent(before.share), percent(after.share));
+    let again = compare::command_line(None, &after.command, after.wall_ns, after.ending == EXIT_0);
+    let of_same_command = before.command == after.command;
     let mut rows: BTreeMap<(String, String), (Option<Class>, Option<Class>)> = BTreeMap::new();
     let key = |class: &Class| (class.name.clone(), class.kind.clone());
     for class in before.classes {
@@ -81,9 +110,11 @@ pub(super) fn main(args: &Args) -> Result<u8, Failure> {
     // What changed most comes first.
     rows.sort_by_key(|(_, (a, b))| std::cmp::Reverse(of(a).abs_diff(of(b))));
     let shown = if args.top == 0 { rows.len() } else { args.top.min(rows.len()) };
+    text +=
+        &format!("{:>15}  {:>17}  {:>17}  {:>8}\n", "lost in all", "wait in all", "waits in all", "wait per");
     text += &format!(
         "{:>7} {:>7}  {:>8} {:>8}  {:>8} {:>8}  {:>8}  locks\n",
-        "lost", "after", "wait", "after", "waits", "after", "change"
+        "before", "after", "before", "after", "before", "after", "acquis."
     );
     for ((name, kind), (a, b)) in &rows[..shown] {
         let waits = |class: &Option<Class>| {
@@ -117,8 +148,14 @@ pub(super) fn main(args: &Args) -> Result<u8, Failure> {
     if rows.len() > shown {
         text += &format!("and {} more (--top 0 shows them)\n", rows.len() - shown);
     }
-    text += "\nchange: of the wait for an acquisition. Two runs say nothing about how much runs differ: see \
-        `poundlock stat --compare`.\n";
+    text +=
+        "\nThe last column is the wait per acquisition, after / before; the others are totals of a run.\n";
+    text += &match again {
+        Some(line) if of_same_command => {
+            format!("Two runs do not show how much runs differ. Rounds in turns do: {line}\n")
+        }
+        _ => "The sides are runs of different commands.\n".to_owned(),
+    };
     print(&text)?;
     Ok(0)
 }

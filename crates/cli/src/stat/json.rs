@@ -39,6 +39,8 @@ struct Document<'a> {
     ran_on: &'a [RanOn],
     wall_ns: u64,
     ending: &'a str,
+    /// The line that warns of a busy machine; null if others left it alone.
+    busy: Option<&'a str>,
     /// Of all processes that loaded the library.
     threads: u64,
     /// Those that used a lock: their lives are the `thread_time_ns`.
@@ -428,6 +430,7 @@ fn document<'a>(report: &'a Report, diagnosis: &'a [Finding], of_locks: bool) ->
         ran_on: &report.ran_on,
         wall_ns: report.about.wall_ns,
         ending: &report.about.ending,
+        busy: report.about.busy.as_deref(),
         threads: report.threads,
         locking_threads: report.locking_threads,
         processes: &report.processes,

@@ -61,6 +61,9 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
                     (counted(report.processes.len() as u64, "process")) ", " (report.about.ending)
                 }
             }
+            @if let Some(busy) = &report.about.busy {
+                div.notice role="note" { p { (busy) } }
+            }
             @if report.inside.matters() {
                 div.notice role="note" {
                     @for line in report.inside.write(&report.about.when()) { p { (line) } }

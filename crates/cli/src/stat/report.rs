@@ -36,6 +36,10 @@ pub(super) struct About {
     pub(super) delayed: bool,
     /// If all is from futex calls, seen from outside: what is to be said of those.
     pub(super) futexes: Option<crate::attach::Events>,
+    /// The command line that compares the program's locks with ours, as this run was made; if there is one.
+    pub(super) compare: Option<String>,
+    /// What is wrong with a machine on which others had much of the CPUs meanwhile.
+    pub(super) busy: Option<String>,
 }
 
 /// One run.

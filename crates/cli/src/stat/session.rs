@@ -11,8 +11,8 @@ use super::figures::{Figures, forget_longest};
 use super::report::{About, Report, STILL_RUNNING, Wanted};
 use super::sampler::{Ids, Outcome, Sampler, Whom};
 use super::text::{self, Style};
-use super::{Args, Files, diagnosis};
-use crate::launch::Meanwhile;
+use super::{Args, Files, Neighbours, compare, diagnosis};
+use crate::launch::{self, ENDING, Meanwhile};
 use crate::message::{Failure, say};
 use crate::observe::place::{followed, monotonic_ns, name_of};
 use crate::program::reason;
@@ -37,6 +37,9 @@ pub(super) struct Session<'a> {
     files: Option<Files>,
     /// Whether the command itself has ended.
     lingers: bool,
+    /// Somebody asked the command to end.
+    asked_to_end: bool,
+    neighbours: Neighbours,
     outcome: Result<(), Failure>,
 }
 
@@ -69,6 +72,8 @@ impl<'a> Session<'a> {
             next_interim: args.every.map(|pause| began + pause),
             files: Some(files),
             lingers: false,
+            asked_to_end: false,
+            neighbours: Neighbours::watch(),
             outcome: Ok(()),
         }
     }
@@ -108,13 +113,20 @@ impl<'a> Session<'a> {
         self.lingers = false;
     }
 
-    fn about(&self, ending: String) -> About {
+    fn about(&self, ending: String, sampled: Option<&Outcome>) -> About {
         let from = self.measured_from.unwrap_or(self.began);
+        let wall_ns = u64::try_from(from.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        // One that failed by itself fails again.
+        let ends = !self.asked_to_end && ending == launch::EXIT_0;
+        let goes_on = self.asked_to_end || ending == STILL_RUNNING;
+        let compare = compare::command_line(Some(self.args), &self.command, wall_ns, ends);
         About {
+            compare: compare.filter(|_| ends || goes_on),
+            busy: self.neighbours.warning(sampled),
             command: self.command.clone(),
             lock: self.lock,
             rwlocks: self.rwlocks,
-            wall_ns: u64::try_from(from.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            wall_ns,
             ending,
             now_ns: monotonic_ns(),
             delayed: self.args.delay.is_some(),
@@ -125,7 +137,7 @@ impl<'a> Session<'a> {
     /// Makes the report, as of now or as of the command's end.
     pub(super) fn finish(&mut self, figures: &Figures, sampled: Option<Outcome>, ending: String) {
         let Some(files) = self.files.take() else { return };
-        let about = self.about(ending);
+        let about = self.about(ending, sampled.as_ref());
         self.outcome = super::report(self.args, about, &self.before, figures, sampled, files);
     }
 
@@ -143,7 +155,7 @@ impl<'a> Session<'a> {
     fn interim(&self) {
         let figures = Figures::read(self.dir, monotonic_ns());
         let sampled = self.sampler.as_ref().map(Sampler::so_far);
-        let about = self.about(STILL_RUNNING.to_owned());
+        let about = self.about(STILL_RUNNING.to_owned(), sampled.as_ref());
         let shown = if self.args.top == 0 { usize::MAX } else { self.args.top };
         let wanted = Wanted { each: self.args.each.then_some(shown), json: None };
         match Report::new(about, &self.before, &figures, sampled, wanted) {
@@ -171,6 +183,7 @@ impl Meanwhile for Session<'_> {
             forget_longest(self.dir);
             self.before = Figures::read(self.dir, monotonic_ns()).whole();
             self.measured_from = Some(now);
+            self.neighbours = Neighbours::watch();
             if let Some(sampler) = &self.sampler {
                 sampler.begin_anew();
             }
@@ -189,6 +202,7 @@ impl Meanwhile for Session<'_> {
     }
 
     fn keeps(&mut self, signal: libc::c_int) -> bool {
+        self.asked_to_end |= ENDING.contains(&signal);
         if signal != libc::SIGUSR2 {
             return false;
         }

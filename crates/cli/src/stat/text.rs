@@ -108,6 +108,9 @@ impl Page {
             report.about.ending
         );
         self.wrap("", &facts);
+        if let Some(busy) = &report.about.busy {
+            self.wrap("", busy);
+        }
         self.text.push('\n');
         let waited = report.wait_ns();
         if report.about.futexes.is_some() {
