@@ -20,7 +20,7 @@ pub(crate) fn allowed() -> Result<Vec<usize>> {
 pub(crate) fn one(named: Option<usize>) -> Result<usize> {
     let allowed = allowed()?;
     match named {
-        None => allowed.last().copied().ok_or_else(|| Error::Options("there is no CPU to run on".to_owned())),
+        None => allowed.last().copied().ok_or_else(|| Error::Failed("there is no CPU to run on".to_owned())),
         Some(cpu) if allowed.contains(&cpu) => Ok(cpu),
         Some(cpu) => Err(Error::Options(format!("CPU {cpu} is not among the allowed ones: {allowed:?}"))),
     }

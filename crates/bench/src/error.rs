@@ -8,6 +8,9 @@ pub enum Error {
     /// The options contradict each other or ask for nothing.
     #[error("{0}")]
     Options(String),
+    /// What was named or started failed: a program, a directory of results, a measurement.
+    #[error("{0}")]
+    Failed(String),
     /// The system refused something.
     #[error("{what}: {source}")]
     System {

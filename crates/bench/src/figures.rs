@@ -64,7 +64,7 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
 
 impl Figures {
     fn add(&mut self, name: &str, figures: plan::Figures) -> Result<()> {
-        let json = serde_json::to_value(&figures).map_err(|error| Error::Options(error.to_string()))?;
+        let json = serde_json::to_value(&figures).map_err(|error| Error::Failed(error.to_string()))?;
         self.json.insert(name.to_owned(), json);
         self.reports.push(figures.report);
         Ok(())

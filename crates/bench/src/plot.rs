@@ -246,7 +246,7 @@ fn drawn(size: (u32, u32), draw: impl FnOnce(&Area) -> Drawn) -> Result<String> 
     let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
     let result = draw(&area).and_then(|()| Ok(area.present()?));
     drop(area);
-    result.map_err(|error| Error::Options(format!("cannot draw: {error}")))?;
+    result.map_err(|error| Error::Failed(format!("cannot draw: {error}")))?;
     Ok(svg)
 }
 

@@ -133,7 +133,7 @@ fn time(command: &mut Command, way: &str) -> Result<f64> {
     if status.success() {
         Ok(ns as f64 / 1e6)
     } else {
-        Err(Error::Options(format!("the program, {way}, did not succeed ({status})")))
+        Err(Error::Failed(format!("the program, {way}, did not succeed ({status})")))
     }
 }
 

@@ -274,7 +274,7 @@ impl Left {
         };
         let seconds = (clock::now_ns() - begin) as f64 / 1e9;
         if ended < 0 || status != 0 {
-            return Err(Error::Options(format!("the report did not succeed (status {status:#x})")));
+            return Err(Error::Failed(format!("the report did not succeed (status {status:#x})")));
         }
         let figures = [("s", seconds), ("mib", usage.ru_maxrss as f64 / 1024.0)];
         Ok(figures.map(|(name, value)| (name.to_owned(), value)).into())

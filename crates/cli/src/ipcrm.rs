@@ -31,7 +31,7 @@ pub(crate) struct Args {
 pub(crate) fn main(args: Args) -> ExitCode {
     match ipcrm(&args) {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(false) => ExitCode::from(status::NO),
         Err(failure) => failure.report(),
     }
 }
@@ -71,7 +71,7 @@ fn ipcrm(args: &Args) -> Result<bool, Failure> {
 fn remove_all(mut arrays: Vec<Listed>, yes: bool) -> Result<bool, Failure> {
     let print = |line: &str| {
         writeln!(io::stdout().lock(), "{line}")
-            .map_err(|error| Failure::new(1, format_args!("standard output: {error}")))
+            .map_err(|error| Failure::new(status::OURS, format_args!("standard output: {error}")))
     };
     if arrays.is_empty() {
         print("there are no arrays")?;
@@ -81,7 +81,7 @@ fn remove_all(mut arrays: Vec<Listed>, yes: bool) -> Result<bool, Failure> {
     // Before any is removed: who has it mapped is not to be seen afterwards.
     let described: Vec<(i32, String)> = arrays.iter().map(|array| (array.id, describe(array))).collect();
     if !yes && io::stdin().is_terminal() && !agreed(&described)? {
-        return Err(Failure::new(1, "nothing was removed"));
+        return Err(Failure::new(status::NO, "nothing was removed"));
     }
     let mut good = true;
     // Everything is removed also if nobody reads what is printed.
@@ -120,7 +120,7 @@ fn agreed(arrays: &[(i32, String)]) -> Result<bool, Failure> {
     let mut answer = String::new();
     let asked = io::stderr().lock().write_all(question.as_bytes());
     asked.and_then(|()| io::stdin().lock().read_line(&mut answer)).map_err(|error| {
-        Failure::new(1, format_args!("nobody can be asked: {error} (--yes does not ask)"))
+        Failure::new(status::OURS, format_args!("nobody can be asked: {error} (--yes does not ask)"))
     })?;
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }

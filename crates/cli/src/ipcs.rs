@@ -76,7 +76,7 @@ fn ipcs(args: &Args) -> Result<(), Failure> {
         }
     });
     if let (Some(id), true) = (wanted, arrays.is_empty()) {
-        return Err(Failure::new(1, format_args!("there is no array {id}: see `poundlock ipcs`")));
+        return Err(Failure::new(status::OURS, format_args!("there is no array {id}: see `poundlock ipcs`")));
     }
     arrays.sort_by_key(|array| array.id);
     let text = if args.json {

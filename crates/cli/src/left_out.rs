@@ -17,5 +17,5 @@ pub(crate) struct Args {
 pub(crate) fn main(what: &str) -> ExitCode {
     let line =
         format_args!("this build has no {what}: `cargo build --release --workspace` makes one that has");
-    Failure::new(status::USAGE, line).report()
+    Failure::new(status::OURS, line).report()
 }

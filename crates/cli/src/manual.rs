@@ -133,9 +133,7 @@ fn manual(command: &Command, path: &str, date: &str) -> io::Result<String> {
             roff.control("SH", ["EXAMPLES"]);
         }
         for (line, what) in page.examples {
-            roff.control("TP", []);
-            roff.text([bold(*line)]);
-            roff.text(marked(what));
+            tagged(&mut roff, line, what);
         }
     }
     for (title, parts) in sections(path) {
@@ -243,14 +241,20 @@ fn section(roff: &mut Roff, title: &str, parts: &[Part]) {
                 }
                 roff.text(marked(text));
             }
-            Part::Tagged(tag, text) => {
-                roff.control("TP", []);
-                roff.text([bold(*tag)]);
-                roff.text(marked(text));
+            Part::Tagged(tag, text) => tagged(roff, tag, text),
+            Part::Status(code) => {
+                let means = status::MEANINGS.iter().find(|(known, _)| known == code);
+                tagged(roff, &code.to_string(), means.map_or("", |(_, text)| text));
             }
         }
         is_first = false;
     }
+}
+
+fn tagged(roff: &mut Roff, tag: &str, text: &str) {
+    roff.control("TP", []);
+    roff.text([bold(tag)]);
+    roff.text(marked(text));
 }
 
 /// A text in which what stands between backquotes is bold.

@@ -3,7 +3,7 @@
 use std::io::{Error, ErrorKind, Write};
 use std::path::Path;
 
-use crate::message::Failure;
+use crate::message::{Failure, status};
 
 /// What stands for standard output where a file can be named. A file of that name is `./-`.
 const STANDARD: &str = "-";
@@ -23,7 +23,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 pub(crate) fn refused(error: &Error) -> Failure {
     Failure {
         unread: error.kind() == ErrorKind::BrokenPipe,
-        ..Failure::new(1, format_args!("standard output: {error}"))
+        ..Failure::new(status::OURS, format_args!("standard output: {error}"))
     }
 }
 

@@ -414,7 +414,7 @@ fn predict(args: &Args) -> Result<(), Failure> {
 
 /// What to replay: the process with most events, and stretches spread over its life.
 fn ready<'a>(args: &Args, file: &Path, recording: &'a Recording) -> Result<Ready<'a>, Failure> {
-    let wrong = |why: &str| Failure::new(status::USAGE, format_args!("{}: {why}", file.display()));
+    let wrong = |why: &str| Failure::new(status::OURS, format_args!("{}: {why}", file.display()));
     let process = recording
         .processes
         .iter()

@@ -57,7 +57,7 @@ impl Output {
 
     pub(crate) fn json(self, document: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(document)
-            .map_err(|error| Failure::new(1, format_args!("the figures as JSON: {error}")))?;
+            .map_err(|error| Failure::new(status::OURS, format_args!("the figures as JSON: {error}")))?;
         self.write(&(text + "\n"))
     }
 }
@@ -68,7 +68,7 @@ pub(crate) fn write_json(document: &impl Serialize, output: Option<Output>) -> R
 }
 
 fn unwritable(path: &Path, error: &Error) -> Failure {
-    Failure::new(1, format_args!("{}: {error}", path.display()))
+    Failure::new(status::OURS, format_args!("{}: {error}", path.display()))
 }
 
 /// To standard output, unless one of these results goes there.

@@ -53,7 +53,7 @@ pub(crate) fn check_domain() -> Result<(), Failure> {
         Ok(_) => return Ok(()),
     };
     Err(Failure::new(
-        1,
+        status::OURS,
         format_args!(
             "{}: {}: {wrong}: all arrays are the kernel's",
             library::DOMAIN_VARIABLE,

@@ -179,8 +179,9 @@ pub(crate) fn machine(name: &str) -> Result<Machine, Failure> {
         return here::machine(&figures.floors, &figures.cpus);
     }
     if name.ends_with(".toml") {
-        let text = std::fs::read_to_string(name).map_err(|error| wrong(format!("{name}: {error}")))?;
-        return Machine::parse(&text).map_err(|error| wrong(format!("{name}: {error}")));
+        let unusable = |error| Failure::new(status::OURS, format_args!("{name}: {error}"));
+        let text = std::fs::read_to_string(name).map_err(|error| unusable(error.to_string()))?;
+        return Machine::parse(&text).map_err(|error| unusable(error.to_string()));
     }
     let machines = Machine::known();
     let names: Vec<_> = machines.iter().map(|machine| machine.name().to_owned()).collect();
@@ -251,7 +252,7 @@ fn runs(
     bar.finish_and_clear();
     let used = cpu_time().saturating_sub(before);
     let outcomes: Vec<Outcome> =
-        outcomes.into_iter().collect::<Result<_, _>>().map_err(|line| Failure::new(1, line))?;
+        outcomes.into_iter().collect::<Result<_, _>>().map_err(|line| Failure::new(status::OURS, line))?;
     say_speed(outcomes.iter().map(|outcome| outcome.accesses).sum(), used);
     Ok(outcomes)
 }

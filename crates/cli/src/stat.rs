@@ -55,6 +55,12 @@ pub(crate) struct Args {
     /// How many rows to show; 0 for all of them
     #[arg(long, value_name = "N", default_value_t = text::DEFAULT_SHOWN)]
     top: usize,
+    /// Print the findings and the table of locks only
+    #[arg(long, conflicts_with = "long")]
+    short: bool,
+    /// Print all of the report; without, standard error gets 40 lines, a file all
+    #[arg(long)]
+    long: bool,
     /// Show single locks rather than groups of them, and put them into the JSON as well
     #[arg(long)]
     each: bool,
@@ -332,7 +338,7 @@ pub(crate) fn remark(dir: &Path, ended: &launch::Ended, command: &OsStr) {
 /// Reports on what is left of a run.
 fn read(args: &Args, dir: &Path) -> Result<u8, Failure> {
     let files = Files::open(args)?;
-    let wrong = |why: &str| Failure::new(status::USAGE, format_args!("{}: {why}", dir.display()));
+    let wrong = |why: &str| Failure::new(status::OURS, format_args!("{}: {why}", dir.display()));
     const WHERE: &str =
         "(POUNDLOCK_STATS names it; of a `stat` that was killed it is /dev/shm/poundlock-stat-*)";
     if !dir.exists() {
@@ -381,7 +387,8 @@ fn report(
     sampled: Option<Outcome>,
     files: Files,
 ) -> Result<(), Failure> {
-    let shown = if args.top == 0 { usize::MAX } else { args.top };
+    let style = Style::of(args);
+    let shown = style.shown;
     let mut json = files.json.map(Output::start);
     let begun = args.each && json.is_some();
     let locks = json.as_mut().filter(|_| args.each).map(|json| json as &mut dyn std::io::Write);
@@ -390,8 +397,6 @@ fn report(
         Failure::new(status::OURS, format_args!("the report: {}", program::reason(&error)))
     })?;
     let diagnosis = diagnosis::of(&report);
-    let (columns, colour) = Style::of_standard_error();
-    let style = Style { columns, colour, shown, events: args.events };
     // All are attempted, whatever becomes of the others. Standard error being closed is no reason to fail a
     // command that has succeeded.
     let mut results = Vec::new();
@@ -400,7 +405,7 @@ fn report(
             let _ = std::io::stderr().lock().write_all(text::text(&report, &diagnosis, style).as_bytes());
         }
         Some(file) => {
-            let style = Style { columns: text::FILE_COLUMNS, colour: false, ..style };
+            let style = style.in_a_file();
             results.push(file.write(|out| out.write_all(text::text(&report, &diagnosis, style).as_bytes())));
         }
     }

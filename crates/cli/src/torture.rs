@@ -24,7 +24,7 @@ use crate::output::print;
 use crate::{library, locks};
 
 /// Exit status when a check failed.
-const VIOLATION: u8 = 1;
+const VIOLATION: u8 = status::NO;
 
 /// What to torture, and for how long.
 #[derive(clap::Args)]

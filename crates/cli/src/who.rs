@@ -7,6 +7,7 @@ mod record;
 mod text;
 pub(crate) mod waits;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -15,8 +16,10 @@ use picture::{Picture, Source};
 use record::Record;
 use text::Text;
 
-use crate::message::{Failure, status};
+use crate::message::{Failure, say};
 use crate::observe::file::Output;
+use crate::observe::place::is_alive;
+use crate::observe::proc::descendants;
 use crate::observe::symbols::file_name;
 use crate::output;
 use crate::remote::core::Core;
@@ -27,14 +30,17 @@ use crate::stat::duration;
 /// What to look at.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The process
+    /// The processes, each by itself
     #[arg(
         value_name = "PID",
         value_parser = clap::value_parser!(u32).range(1..=i32::MAX as i64),
         required_unless_present = "core",
         conflicts_with = "core"
     )]
-    pid: Option<u32>,
+    pid: Vec<u32>,
+    /// Look at all processes that they started as well, and those that these started
+    #[arg(long, requires = "pid")]
+    tree: bool,
     /// Look at a core file rather than at a process
     #[arg(long, value_name = "FILE")]
     core: Option<PathBuf>,
@@ -51,7 +57,7 @@ pub(crate) struct Args {
 
 pub(crate) fn main(args: Args) -> ExitCode {
     match who(&args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => ExitCode::from(code),
         Err(failure) => failure.report(),
     }
 }
@@ -126,31 +132,61 @@ impl Origin {
     }
 }
 
-fn who(args: &Args) -> Result<(), Failure> {
-    let begun = Instant::now();
+/// Looks at all that were named. Of several processes each has its own status; that of the last failure is
+/// passed on.
+fn who(args: &Args) -> Result<u8, Failure> {
     // Before anything is stopped is the time to find that the answer cannot be written.
     let json = args.json.as_deref().map(Output::open).transpose()?;
-    let (picture, origin) = match (&args.pid, &args.core) {
-        (Some(pid), _) => of_process(*pid)?,
-        (None, Some(core)) => of_core(core, args.exe.as_deref())?,
-        // clap asks for one of them.
-        (None, None) => return Err(Failure::new(status::USAGE, "name a process or a core file")),
-    };
-    let text = Text { picture: &picture, origin: &origin, all: args.all };
-    let to_standard = args.json.as_deref().is_some_and(output::is_standard);
-    if !to_standard {
-        output::print(&text.write())?;
+    let mut looks = Vec::new();
+    let mut code = 0;
+    // The shape of the JSON is that of the question, whatever there is to be seen.
+    let several = args.tree || args.pid.len() > 1;
+    if let Some(core) = &args.core {
+        let begun = Instant::now();
+        let (picture, origin) = of_core(core, args.exe.as_deref())?;
+        looks.push((picture, origin, begun.elapsed()));
     }
-    if let Some(json) = json {
+    for pid in processes_of(args) {
+        let begun = Instant::now();
+        match of_process(pid) {
+            Ok((picture, origin)) => looks.push((picture, origin, begun.elapsed())),
+            Err(failure) if !several => return Err(failure),
+            // A child that has ended meanwhile was not asked for.
+            Err(_) if !args.pid.contains(&pid) && !is_alive(pid) => {}
+            Err(failure) => {
+                say(&failure.line);
+                code = failure.status;
+            }
+        }
+    }
+    let texts: Vec<Text> =
+        looks.iter().map(|(picture, origin, _)| Text { picture, origin, all: args.all }).collect();
+    if !args.json.as_deref().is_some_and(output::is_standard) {
+        let written: Vec<String> = texts.iter().map(Text::write).collect();
+        output::print(&written.join("\n"))?;
+    }
+    let Some(json) = json else { return Ok(code) };
+    let mut documents = Vec::new();
+    for (text, (picture, origin, took)) in texts.iter().zip(&looks) {
         let sentences = picture.cycles.iter().map(|cycle| text.cycle(cycle)).collect();
-        let took = begun.elapsed().as_nanos() as u64;
-        let document = json::Document::of(&picture, &origin, took, sentences);
-        json.write(|to| {
-            serde_json::to_writer_pretty(&mut *to, &document)?;
-            writeln!(to)
-        })?;
+        documents.push(json::Document::of(picture, origin, took.as_nanos() as u64, sentences));
     }
-    Ok(())
+    json.write(|to| {
+        match &documents[..] {
+            [one] if !several => serde_json::to_writer_pretty(&mut *to, one)?,
+            _ => serde_json::to_writer_pretty(&mut *to, &json::Several::of(&documents))?,
+        }
+        writeln!(to)
+    })?;
+    Ok(code)
+}
+
+/// The processes to look at, each once.
+fn processes_of(args: &Args) -> Vec<u32> {
+    let below = |&pid: &u32| if args.tree { descendants(pid) } else { Vec::new() };
+    let all = args.pid.iter().flat_map(|pid| std::iter::once(*pid).chain(below(pid)));
+    let mut known = HashSet::new();
+    all.filter(|pid| *pid != std::process::id() && known.insert(*pid)).collect()
 }
 
 fn of_process(pid: u32) -> Result<(Picture, Origin), Failure> {

@@ -659,7 +659,7 @@ fn a_command_that_fails_is_measured_if_that_is_asked_for() {
     }
     // What `run` could not run has no figure.
     let output = programs(r#"test -z "$POUNDLOCK_LOCK" || exit 125"#);
-    crate::support::expect_status(&output, 2);
+    crate::support::expect_status(&output, 125);
     let line = String::from_utf8(output.stderr).unwrap();
     assert!(line.contains("sh on poundlock: it did not succeed (exit status: 125)"), "{line}");
     // And people are told of what was ignored.

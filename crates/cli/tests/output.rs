@@ -9,7 +9,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{LIMIT, SIM, ending, expect_status, poundlock, poundlock_bare, run_limited, until};
+use crate::support::{
+    LIMIT, SIM, ending, expect_status, poundlock, poundlock_bare, run_limited, scratch, until,
+};
 use serde_json::Value;
 
 /// A way to measure something in no time.
@@ -66,8 +68,59 @@ fn a_command_whose_output_nobody_reads_ends_without_a_word() {
             });
         }
         let (status, errors) = unread(&mut command, directory.path());
-        assert_eq!(status.code(), Some(1), "{arguments:?}: {}, {errors}", ending(status));
+        assert_eq!(status.code(), Some(125), "{arguments:?}: {}, {errors}", ending(status));
         assert!(errors.ends_with("poundlock: standard output: Broken pipe (os error 32)\n"), "{errors}");
+    }
+}
+
+/// What failed decides about the status, whichever command was asked.
+#[test]
+fn the_same_failure_has_the_same_status_in_every_command() {
+    let place = scratch();
+    let path = |name: &str| place.join(name).to_str().expect("a plain name").to_owned();
+    let (none, file) = (path("none/file"), path("file"));
+    std::fs::write(&file, "no file of ours").expect("written");
+    let of_files = |file: &str| {
+        let all = [
+            "who --core FILE",
+            "stat --read FILE",
+            "stat diff FILE FILE",
+            "predict FILE",
+            "check --suppressions FILE -- true",
+            "sim run --machine FILE.toml --workload grid --lock mcs --threads 2",
+        ];
+        all.map(|line| line.replace("FILE", file)).to_vec()
+    };
+    let own = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+    let written =
+        ["stat -o FILE -- true", "check -o FILE -- true", "who --json FILE 1", "stat --json FILE --pid 1"];
+    let commands = ["run", "stat", "check", "top", "record -o /dev/null"];
+    let of_commands = |words: &str| commands.map(|command| format!("{command} {words}")).to_vec();
+    for (status, lines) in [
+        (
+            125,
+            own(&[
+                "who 2147483647",
+                "stat --pid 2147483647",
+                "top --pid 2147483647",
+                "ipcs --report 2147483647",
+            ]),
+        ),
+        (125, of_files(&none)),
+        (125, of_files(&file)),
+        (125, written.map(|line| line.replace("FILE", &none)).to_vec()),
+        (2, of_commands("--no-such-option -- true")),
+        (2, of_commands("--lock no-such-lock -- true")),
+        (2, own(&["torture --lock no-such-lock", "sim check --lock no-such-lock", "who server"])),
+        (127, of_commands("-- /no/such/program")),
+        (126, of_commands("-- /etc/passwd")),
+    ] {
+        for line in lines {
+            let output = run_limited(poundlock().current_dir(&place).args(line.split(' ')), LIMIT);
+            assert_eq!(output.status.code(), Some(status), "{line}: {output:?}");
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert!(status == 2 || told.lines().count() == 1, "{line}: {told}");
+        }
     }
 }
 

@@ -153,11 +153,11 @@ fn what_cannot_be_used_is_refused_in_a_line() {
         assert!(told.lines().count() == 1 && told.contains(reason), "{reason}: {told}");
         assert_eq!(stdout(&output), "");
     };
-    refused(&whole[..whole.len() / 2], &[], 2, "it is cut off: record it anew");
-    refused(b"poundlock recording 999\n{}", &[], 2, "of version 999");
-    refused(b"\x7fELF", &[], 2, "no recording: `poundlock record -o FILE -- COMMAND` makes one");
+    refused(&whole[..whole.len() / 2], &[], 125, "it is cut off: record it anew");
+    refused(b"poundlock recording 999\n{}", &[], 125, "of version 999");
+    refused(b"\x7fELF", &[], 125, "no recording: `poundlock record -o FILE -- COMMAND` makes one");
     let wild = String::from_utf8_lossy(&whole).replacen("\"events\":[[", "\"events\":[[0,1,4000000,0],[", 1);
-    refused(wild.as_bytes(), &[], 2, "it is damaged");
+    refused(wild.as_bytes(), &[], 125, "it is damaged");
     refused(&whole, &["--what-if", "table_lock: twice"], 2, "say 'LOCK: gone'");
     refused(&whole, &["--lock", "nonesuch"], 2, "no lock can be simulated as 'nonesuch'");
     refused(&whole, &["--machine", "nonesuch"], 2, "no machine is called 'nonesuch'");
@@ -169,9 +169,9 @@ fn what_cannot_be_used_is_refused_in_a_line() {
     assert!(!file.exists() || std::fs::read(&file).is_ok_and(|text| text.is_empty()));
     let words = ["predict", "--validate", "--figures", "/nonesuch"];
     let output = run_limited(poundlock().args(words), LIMIT);
-    expect_status(&output, 2);
+    expect_status(&output, 125);
     assert!(stderr(&output).starts_with("poundlock: --figures: /nonesuch: "), "{}", stderr(&output));
     let output = predict(std::path::Path::new("/nonesuch"), &[]);
-    expect_status(&output, 2);
+    expect_status(&output, 125);
     assert!(stderr(&output).contains("nonesuch: "), "{}", stderr(&output));
 }

@@ -238,10 +238,10 @@ fn the_same_figures_as_markdown() {
 fn directories_without_results_and_damaged_ones_are_refused() {
     let empty = tempfile::tempdir().unwrap();
     let (status, line) = refused(empty.path());
-    assert_eq!(status, Some(2));
+    assert_eq!(status, Some(125));
     assert!(line.contains("holds no results"), "{line}");
     let (status, line) = refused(&empty.path().join("gone"));
-    assert_eq!(status, Some(2), "{line}");
+    assert_eq!(status, Some(125), "{line}");
 
     let directory = made_up(1);
     let damage = |file: &str, text: &str| {
@@ -261,7 +261,7 @@ fn directories_without_results_and_damaged_ones_are_refused() {
         ("samples.jsonl", "{\"point\":0,\"lock\":\"other\",\"round\":0,\"failed\":\"x\"}\n", "'other'"),
     ] {
         let (status, line) = damage(file, text);
-        assert_eq!(status, Some(2), "{line}");
+        assert_eq!(status, Some(125), "{line}");
         assert!(line.contains(said), "{line}");
     }
     // As it was, it is a page.

@@ -316,7 +316,7 @@ fn what_cannot_be_listed_is_said() {
     let domain = Domain::new();
     expect_complaint(
         &domain.output(&["ipcs", "--report", "1073741900"]),
-        1,
+        125,
         &["there is no array 1073741900"],
     );
     expect_complaint(&domain.output(&["ipcs", "--report", "many"]), 2, &["'many' is no id"]);
@@ -618,7 +618,7 @@ fn a_domain_that_is_not_ours_alone_is_not_used() {
             let output = run_limited(poundlock_bare().args(words).env("POUNDLOCK_IPC_DIR", path), LIMIT);
             expect_complaint(
                 &output,
-                1,
+                125,
                 &[wrong, path.to_str().expect("UTF-8"), "all arrays are the kernel's"],
             );
         }

@@ -321,7 +321,7 @@ fn files_that_cannot_be_written_are_refused_before_anything_is_run() {
     for arguments in [run, "reproduce all"] {
         for option in ["--json", "--plot"] {
             let output = output(&format!("{arguments} {option} {}", path.display()), LIMIT);
-            expect_status(&output, 1);
+            expect_status(&output, 125);
             assert_eq!(output.stdout, b"");
             let line = String::from_utf8(output.stderr).unwrap();
             assert!(line.contains("gone/file: ") && line.lines().count() == 1, "{line}");
@@ -335,7 +335,7 @@ fn what_cannot_be_written_takes_nothing_else_with_it() {
     let file = directory.path().join("page.html");
     let what = SIM[1..].join(" ");
     let output = output(&format!("{what} --json /dev/full --plot {}", file.display()), LIMIT);
-    expect_status(&output, 1);
+    expect_status(&output, 125);
     assert!(String::from_utf8_lossy(&output.stderr).contains("poundlock: /dev/full: "));
     assert!(String::from_utf8_lossy(&output.stdout).contains("mcs"));
     assert!(std::fs::read_to_string(&file).unwrap().contains("</html>"));

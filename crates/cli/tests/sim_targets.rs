@@ -93,6 +93,6 @@ fn bad_input_is_refused_in_a_line() {
     let (status, _, said) = targets("--machine phenom-4 --threads 4-2");
     assert!(status == Some(2) && said.contains("ends before it begins"), "{said}");
     let (status, text, said) = targets("--machine phenom-4 --json /nowhere/figures.json");
-    assert_eq!((status, text.as_str()), (Some(1), ""));
+    assert_eq!((status, text.as_str()), (Some(125), ""));
     assert!(said.contains("/nowhere/figures.json: ") && said.lines().count() == 1, "{said}");
 }

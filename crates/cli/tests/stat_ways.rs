@@ -79,7 +79,7 @@ fn line_of(mark: &str) -> String {
 /// `stat` with a wide report.
 fn wide(arguments: &[&str]) -> Command {
     let mut cmd = poundlock();
-    cmd.env("COLUMNS", "400").arg("stat").args(arguments);
+    cmd.env("COLUMNS", "400").args(["stat", "--long"]).args(arguments);
     cmd
 }
 
@@ -112,16 +112,36 @@ fn options_that_contradict_each_other_are_refused() {
         (&["--rounds", "3", "--", "echo", "ran"], &["--compare"]),
         (&["--read", "/tmp", "--", "echo", "ran"], &["--read"]),
         (&["--read", "/tmp", "--every", "1"], &["--read", "--every"]),
-        (&["--read", "/no/such/directory"], &["/no/such/directory: no directory of figures"]),
         (&["--delay", "0", "--", "echo", "ran"], &["not a number of seconds above 0"]),
         (&["--for", "soon", "--", "echo", "ran"], &["not a number of seconds above 0"]),
         (&["--flded", "x", "--", "echo", "ran"], &["'--flded'", "--folded"]),
         (&["--jsn", "x", "--", "echo", "ran"], &["'--jsn'", "--json"]),
         (&[], &["<CMD>..."]),
-        (&["diff", "/no/such/file", "/no/such/file"], &["/no/such/file: "]),
     ] {
         refused(arguments, words);
     }
+}
+
+#[test]
+fn a_report_is_as_long_as_was_asked_for() {
+    let program = compile_c(PROGRAM, &["-O1"]);
+    let report = |options: &[&str]| {
+        let mut cmd = poundlock();
+        let output = run_limited(cmd.arg("stat").args(options).arg("--").arg(&program).arg("end"), LIMIT);
+        expect_status(&output, 0);
+        stderr(&output)
+    };
+    let (long, short) = (report(&["--long"]), report(&["--short"]));
+    let places = "made to wait by";
+    assert!(long.contains(places) && !short.contains(places), "{long}{short}");
+    assert!(short.contains("locks measured") && short.contains("lock (in program)"), "{short}");
+    for columns in ["60", "110"] {
+        let mut cmd = poundlock();
+        cmd.env("COLUMNS", columns).args(["stat", "--"]).arg(&program).arg("end");
+        let output = run_limited(&mut cmd, LIMIT);
+        assert!(stderr(&output).lines().count() <= 40, "{}", stderr(&output));
+    }
+    refused(&["--short", "--long", "--", "true"], &["--short", "--long"]);
 }
 
 #[test]
@@ -254,10 +274,9 @@ fn two_reports_are_put_side_by_side() {
     assert!(row("  lock (in program)").contains(" x "), "{text}");
     // Anything else is none.
     std::fs::write(dir.join("c.json"), r#"{"version": 1000}"#).expect("written");
-    refused(
-        &["diff", a.to_str().expect("UTF-8"), dir.join("c.json").to_str().expect("UTF-8")],
-        &["version 1000"],
-    );
+    let output = run_limited(poundlock().args(["stat", "diff"]).args([&a, &dir.join("c.json")]), LIMIT);
+    expect_status(&output, 125);
+    assert!(stderr(&output).contains("version 1000"), "{}", stderr(&output));
     // And a program of that name can be run.
     let output = run_limited(wide(&["--", "diff"]).args([&a, &a]), LIMIT);
     expect_status(&output, 0);

@@ -81,7 +81,7 @@ impl Results {
     pub fn read(directory: &Directory) -> Result<Results> {
         let (run, floors, samples) = (directory.run()?, directory.floors()?, directory.samples()?);
         Self::of(run, floors, samples)
-            .map_err(|what| Error::Options(format!("{}: {what}", directory.path().display())))
+            .map_err(|what| Error::Failed(format!("{}: {what}", directory.path().display())))
     }
 
     /// Puts samples into their places; of two for one place the later counts.

@@ -105,14 +105,14 @@ impl Job {
             changed.push((then.name.clone(), &then.origin, now.origin));
         }
         if let Some((what, then, now)) = changed.iter().find(|(_, then, now)| *then != now) {
-            return Err(Error::Options(format!(
+            return Err(Error::Failed(format!(
                 "{path} was begun with another {what} ('{then}', now '{now}'): figures of both do not mix"
             )));
         }
         let allowed = affinity::allowed()?;
         if !run.cpus.iter().all(|cpu| allowed.contains(cpu)) {
             let cpus = &run.cpus;
-            return Err(Error::Options(format!(
+            return Err(Error::Failed(format!(
                 "{path} was begun on CPUs {cpus:?}; now only {allowed:?} are allowed"
             )));
         }
@@ -269,7 +269,7 @@ fn new_directory() -> Result<PathBuf> {
             Err(error) => return Err(Error::system(format!("cannot make {}", path.display()))(error)),
         }
     }
-    Err(Error::Options("there are too many results here".to_owned()))
+    Err(Error::Failed("there are too many results here".to_owned()))
 }
 
 /// The name as the program knows it.

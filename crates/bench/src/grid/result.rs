@@ -283,11 +283,11 @@ impl Directory {
             version: u32,
         }
         let (path, here) = (self.path.join("run.json"), self.path.display());
-        let none = || Error::Options(format!("{here} holds no results: there is no run.json"));
+        let none = || Error::Failed(format!("{here} holds no results: there is no run.json"));
         let text = self.read("run.json")?.ok_or_else(none)?;
         let Version { version } = parse(&path, &text)?;
         if version != VERSION {
-            return Err(Error::Options(format!(
+            return Err(Error::Failed(format!(
                 "{here} has version {version} of the format; this command knows version {VERSION}"
             )));
         }
@@ -338,7 +338,7 @@ impl Directory {
     pub(crate) fn create(&self, run: &Run) -> Result<()> {
         let path = self.path.display();
         if ["run.json", "samples.jsonl"].iter().any(|file| self.path.join(file).exists()) {
-            return Err(Error::Options(format!(
+            return Err(Error::Failed(format!(
                 "{path} holds results already: go on with them by --resume {path}, or name another directory"
             )));
         }
@@ -391,7 +391,7 @@ impl Samples {
 
 fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T> {
     serde_json::from_slice(text).map_err(|error| {
-        Error::Options(format!("{} is damaged, or another version wrote it: {error}", path.display()))
+        Error::Failed(format!("{} is damaged, or another version wrote it: {error}", path.display()))
     })
 }
 

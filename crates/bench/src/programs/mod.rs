@@ -152,7 +152,7 @@ impl Counted {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             command
         };
-        let failed = |why: String| Error::Options(format!("{}: {why}", self.name));
+        let failed = |why: String| Error::Failed(format!("{}: {why}", self.name));
         let ms = match &self.ready.work {
             Work::Served(service) => served::answers(service, directory, &start)?,
             Work::Command(argv) => {
@@ -233,7 +233,7 @@ impl Counted {
         if matches!(way, Way::Helgrind(_)) {
             return Ok(measured.ok().map(|sample| sample["ms"]));
         }
-        let failed = |why: String| Error::Options(format!("{} ({way:?}): {why}", self.name));
+        let failed = |why: String| Error::Failed(format!("{} ({way:?}): {why}", self.name));
         let sample = measured.map_err(|error| failed(error.to_string()))?;
         if way == Way::Check {
             let report = std::fs::read_to_string(&report).map_err(Error::system("cannot read the report"))?;
@@ -290,14 +290,14 @@ impl Options {
                 continue;
             }
             match missing(known.needs, known.package) {
-                Some(why) if named => return Err(Error::Options(format!("{}: {why}", known.name))),
+                Some(why) if named => return Err(Error::Failed(format!("{}: {why}", known.name))),
                 Some(why) => absent.push((known.name, why)),
                 None => ready.push(Ready::new(known, self.work)?),
             }
         }
         if ready.is_empty() {
             let absent: Vec<_> = absent.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-            return Err(Error::Options(format!("nothing to measure: {}", absent.join("; "))));
+            return Err(Error::Failed(format!("nothing to measure: {}", absent.join("; "))));
         }
         Ok((ready, absent))
     }
@@ -323,7 +323,7 @@ impl Preset for Options {
                 plan.here("rows", program.name.clone(), lock.name(), labels, move |context| {
                     let start = |argv: &[OsString]| command(context, &library, lock, argv);
                     measure(&program, &start, ignore_failure)
-                        .map_err(|error| Error::Options(format!("{} on {lock}: {error}", program.name)))
+                        .map_err(|error| Error::Failed(format!("{} on {lock}: {error}", program.name)))
                 });
             }
         }
@@ -477,7 +477,7 @@ fn to_its_end(command: &mut Command, ignore_failure: bool) -> Result<(f64, i32)>
         .rfind(|line| !line.trim().is_empty())
         .map_or_else(String::new, |line| format!(": {line}"));
     let hint = if ignorable.is_some() { "; -i measures it all the same" } else { "" };
-    Err(Error::Options(format!("it did not succeed ({}){last}{hint}", output.status)))
+    Err(Error::Failed(format!("it did not succeed ({}){last}{hint}", output.status)))
 }
 
 /// A command line of words.

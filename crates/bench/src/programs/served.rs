@@ -114,7 +114,7 @@ fn until_it_listens<S>(server: &mut Killed, connect: impl Fn() -> io::Result<S>)
     while let Err(error) = connect() {
         let ended = server.0.try_wait().map_err(Error::system("cannot wait for it"))?;
         if let Some(status) = ended {
-            return Err(Error::Options(format!("it ended before it listened ({status})")));
+            return Err(Error::Failed(format!("it ended before it listened ({status})")));
         }
         if begin.elapsed() > PATIENCE {
             return Err(Error::System { what: "it does not listen".to_owned(), source: error });
@@ -178,9 +178,9 @@ fn end(server: &mut Killed) -> Result<()> {
     loop {
         match server.0.try_wait().map_err(Error::system("cannot wait for it"))? {
             Some(status) if status.success() => return Ok(()),
-            Some(status) => return Err(Error::Options(format!("it did not succeed ({status})"))),
+            Some(status) => return Err(Error::Failed(format!("it did not succeed ({status})"))),
             None if begin.elapsed() > PATIENCE => {
-                return Err(Error::Options("it does not end when it is asked to".to_owned()));
+                return Err(Error::Failed("it does not end when it is asked to".to_owned()));
             }
             None => thread::sleep(Duration::from_millis(1)),
         }

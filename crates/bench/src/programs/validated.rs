@@ -175,7 +175,7 @@ impl Validated {
                 let text = [told.stdout, told.stderr].concat();
                 let text = String::from_utf8_lossy(&text);
                 if !told.status.success() {
-                    return Err(Error::Options(format!("{} failed: {}", self.name, text.trim())));
+                    return Err(Error::Failed(format!("{} failed: {}", self.name, text.trim())));
                 }
                 Ok(own_seconds(&text).map_or(ms, |seconds| seconds * 1e3))
             }

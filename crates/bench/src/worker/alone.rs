@@ -116,7 +116,7 @@ pub(super) fn take_turns(
             samples.push(ns as f64 / pairs as f64);
         }
     }
-    let none = || Error::Options("there are no slices".to_owned());
+    let none = || Error::Failed("there are no slices".to_owned());
     let timed = samples.into_iter().zip(lengths);
     timed
         .map(|(samples, pairs)| Ok((Summary::of(samples).ok_or_else(none)?, pairs * u64::from(slices))))
@@ -125,7 +125,7 @@ pub(super) fn take_turns(
 
 fn failed<T>(what: &str, rc: c_int) -> Result<T> {
     succeed(rc, &format!("{what} failed"))?;
-    Err(Error::Options(format!("{what} failed")))
+    Err(Error::Failed(format!("{what} failed")))
 }
 
 /// Times a number of pairs; returns nanoseconds, or what a call returned that should return 0.
@@ -223,7 +223,7 @@ fn timed(
             Ok(timer_of(refused, |()| 0))
         }
         Operation::Holding | Operation::ByToken | Operation::ThroughQueue => {
-            Err(Error::Options("only the hand-off mutex is handed over".to_owned()))
+            Err(Error::Failed("only the hand-off mutex is handed over".to_owned()))
         }
     }
 }
@@ -371,7 +371,7 @@ fn timer(library: Option<&Path>, name: &str, what: Operation) -> Result<Timer> {
         "test-and-set" => textbook::<poundlock_textbook::TestAndSet<Linux>>(),
         "back-off" => textbook::<poundlock_textbook::BackOff<Linux>>(),
         "mcs" => textbook::<poundlock_textbook::Mcs<Linux>>(),
-        _ => Err(Error::Options(format!("no lock is called '{name}'"))),
+        _ => Err(Error::Failed(format!("no lock is called '{name}'"))),
     }
 }
 
@@ -388,7 +388,7 @@ fn kind(name: &str) -> Result<Kind> {
         "spin" => Kind::Spin,
         "readers" => Kind::Readers,
         "writers" => Kind::Writers,
-        _ => return Err(Error::Options(format!("no kind of lock is called '{name}'"))),
+        _ => return Err(Error::Failed(format!("no kind of lock is called '{name}'"))),
     })
 }
 
@@ -491,7 +491,7 @@ fn through_queue() -> Result<Timer> {
     // The last of this thread's nodes: the others are for waits inside waits.
     let node = Linux::current().and_then(|index| NodeId::from_raw(index * LEVELS + LEVELS));
     let waiter: poundlock_core::node::Waiter =
-        node.ok_or_else(|| Error::Options("the thread has no record".to_owned()))?.into();
+        node.ok_or_else(|| Error::Failed("the thread has no record".to_owned()))?.into();
     Ok(timer_of(
         move |(): &mut ()| done!(lock.send_lock(waiter)),
         move |()| {
@@ -519,7 +519,7 @@ fn stay(first: Box<dyn FnOnce() -> c_int + Send>) -> Result<c_int> {
         }
     };
     thread::Builder::new().spawn(stay).map_err(Error::system("cannot start a thread"))?;
-    told.recv().map_err(|_| Error::Options("a thread died".to_owned()))
+    told.recv().map_err(|_| Error::Failed("a thread died".to_owned()))
 }
 
 /// Has a second thread be there, asleep so that it disturbs nothing.
@@ -543,7 +543,7 @@ fn let_a_thread_sleep_in(
         lock() | unlock()
     });
     let sleeper = thread::Builder::new().spawn(sleep).map_err(Error::system("cannot start a thread"))?;
-    await_sleep(receive.recv().map_err(|_| Error::Options("the thread to sleep died".to_owned()))?)?;
+    await_sleep(receive.recv().map_err(|_| Error::Failed("the thread to sleep died".to_owned()))?)?;
     succeed(unlock(), "unlocking failed")?;
     succeed(sleeper.join().unwrap_or(libc::EFAULT), "locking failed")
 }
@@ -553,7 +553,7 @@ fn await_sleep(thread: libc::pid_t) -> Result<()> {
     let limit = Instant::now() + Duration::from_secs(10);
     while !is_asleep(thread) {
         if Instant::now() > limit {
-            return Err(Error::Options("a thread does not come to rest".to_owned()));
+            return Err(Error::Failed("a thread does not come to rest".to_owned()));
         }
         thread::yield_now();
     }

@@ -51,7 +51,7 @@ pub(crate) enum Subject {
 impl Subject {
     /// The functions, and whether waiters only spin.
     pub(super) fn calls(&self, library: Option<&Path>) -> Result<(rw::Calls, bool)> {
-        let none = |name: &str| Error::Options(format!("no lock is called '{name}'"));
+        let none = |name: &str| Error::Failed(format!("no lock is called '{name}'"));
         let gone = |absent: poundlock_peers::Absent| Error::Library(absent.why);
         match self {
             Subject::Peer(name) => {
@@ -125,7 +125,7 @@ const fn patience(spins: bool) -> Duration {
 
 pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Sample> {
     if task.cpus.is_empty() {
-        return Err(Error::Options("there is no CPU to run on".to_owned()));
+        return Err(Error::Failed("there is no CPU to run on".to_owned()));
     }
     // Before any library has a chance to start a thread: they are forked.
     let hogs = if task.hogs { Hogs::start(&task.cpus)? } else { Hogs::none() };
@@ -372,7 +372,7 @@ struct Table {
 impl Table {
     fn new(buckets: usize, keys: usize, exponent: f64) -> Result<Table> {
         let zipf = Zipf::new(keys as f64, exponent)
-            .map_err(|error| Error::Options(format!("{keys} keys by Zipf's law to {exponent}: {error}")))?;
+            .map_err(|error| Error::Failed(format!("{keys} keys by Zipf's law to {exponent}: {error}")))?;
         // All locks get the same keys.
         let mut random = SmallRng::seed_from_u64(keys as u64);
         let keys = (0..DRAWN).map(|_| zipf.sample(&mut random) as u32).collect();
@@ -523,11 +523,11 @@ impl<D> Cells<D> {
         let data = calls.size.next_multiple_of(if apart { LINES } else { beside.align() });
         let align = LINES.max(calls.align);
         let stride = (data + beside.size()).next_multiple_of(align);
-        let refused = || Error::Options(format!("{number} locks of {} bytes are too many", calls.size));
+        let refused = || Error::Failed(format!("{number} locks of {} bytes are too many", calls.size));
         let size = stride.checked_mul(number).ok_or_else(refused)?;
         let layout = Layout::from_size_align(size, align).map_err(|_| refused())?;
         if number == 0 {
-            return Err(Error::Options("at least one lock is needed".to_owned()));
+            return Err(Error::Failed("at least one lock is needed".to_owned()));
         }
         // SAFETY: there is at least one lock and what lies beside it, so that the size is not 0.
         let base = unsafe { alloc_zeroed(layout) };
@@ -765,14 +765,14 @@ impl Run<'_> {
         let unfinished = finish(threads, self.patience)?;
 
         // A lock that lets two in at once may be very fast.
-        let broken = |how: String| Err(Error::Options(format!("the lock does not exclude: {how}")));
+        let broken = |how: String| Err(Error::Failed(format!("the lock does not exclude: {how}")));
         if shared.overlapped.0.load(Relaxed) {
             return broken("two threads were in their critical sections at once".to_owned());
         }
         symbols::all_succeeded()?;
         if task.finish && unfinished > 0 {
             // Who waits for a mutex sleeps, and is to be woken.
-            return Err(Error::Options(format!("{unfinished} threads do not come to their ends")));
+            return Err(Error::Failed(format!("{unfinished} threads do not come to their ends")));
         }
         // In this order: a thread counts what the lock protects before it counts for itself. Readers add
         // nothing to it, and are counted for themselves first.
@@ -809,7 +809,7 @@ impl Consumption<'_> {
     fn measured(&self, operations: u64, elapsed_ns: u64, speeds: &[u64], cpus: usize) -> Result<Sample> {
         if operations == 0 {
             let seconds = elapsed_ns as f64 / 1e9;
-            return Err(Error::Options(format!("nobody acquired the lock in {seconds:.3} s")));
+            return Err(Error::Failed(format!("nobody acquired the lock in {seconds:.3} s")));
         }
         let used = Usage::of_this_process().since(&self.usage);
         let known = used.cpu_ns + (self.hogs.cpu_ns() - self.hogs_ns);
@@ -931,7 +931,7 @@ fn waited<B: Body>(shared: &Shared<B>, began: u64, mut figures: Sample) -> Resul
     let mut all = [histogram()?, histogram()?];
     for (index, published) in shared.published.iter().enumerate() {
         for (all, thread) in all.iter_mut().zip(&*shared.waits(index)) {
-            all.add(thread).map_err(|error| Error::Options(format!("waits do not add up: {error}")))?;
+            all.add(thread).map_err(|error| Error::Failed(format!("waits do not add up: {error}")))?;
         }
         let word = published.0.waits_since.load(Relaxed);
         let since = (word & !1).max(began);

@@ -35,7 +35,7 @@ pub(crate) struct Task {
 
 pub(crate) fn run(task: &Task) -> Result<Floors> {
     let Some(&cpu) = task.cpus.last() else {
-        return Err(Error::Options("there is no CPU to run on".to_owned()));
+        return Err(Error::Failed("there is no CPU to run on".to_owned()));
     };
     let (driver_ns, timing_ns) = driver(task, cpu)?;
     let pair = |&(from, to): &(usize, usize)| Ok(Transfer { from, to, ns: transfer(task, from, to)? });
@@ -78,7 +78,7 @@ pub(crate) fn run(task: &Task) -> Result<Floors> {
     let bare = take_turns(&mut timers, task.slices, task.slice_ns)?;
     let &[(bare_cas_ns, _), (bare_cas_store_ns, _), (bare_load_store_ns, _), (pause_ns, _)] = bare.as_slice()
     else {
-        return Err(Error::Options("bare atomics: no figure".to_owned()));
+        return Err(Error::Failed("bare atomics: no figure".to_owned()));
     };
     Ok(Floors {
         interrupts: interrupts(),
@@ -114,7 +114,7 @@ fn driver(task: &Task, cpu: usize) -> Result<(Summary, Summary)> {
     let here = affinity::allowed()?;
     let samples = (0..task.slices).map(|_| drive::run(None, &empty)).collect::<Result<Vec<_>>>()?;
     affinity::keep_to(&here)?;
-    let none = || Error::Options("the driver: no figure".to_owned());
+    let none = || Error::Failed("the driver: no figure".to_owned());
     let of = |name: &str| Summary::of(samples.iter().map(|sample| sample[name]));
     let (pair, wait) = (of("ns"), of("waits.p50_ns"));
     Ok((pair.ok_or_else(none)?, wait.ok_or_else(none)?))
@@ -169,7 +169,7 @@ fn together<T, U: Send>(
 }
 
 fn died() -> Error {
-    Error::Options("a thread died".to_owned())
+    Error::Failed("a thread died".to_owned())
 }
 
 /// A cache line to another CPU: half of a round trip between two threads that only look at it.
@@ -191,7 +191,7 @@ fn transfer(task: &Task, from: usize, to: usize) -> Result<Summary> {
     let summary = round_trips(task, [from, to], trips, call, |slice| Some(slice()))?;
     summary
         .map(|trip| trip.scaled(0.5))
-        .ok_or_else(|| Error::Options("a cache line's way: no figure".to_owned()))
+        .ok_or_else(|| Error::Failed("a cache line's way: no figure".to_owned()))
 }
 
 /// A sleep in a futex and its wake-up, between two threads of which each sleeps until it is its turn. On one
@@ -232,7 +232,7 @@ fn sleep_wake(task: &Task, here: usize, there: usize) -> Result<Summary> {
     };
     let summary = round_trips(task, [here, there], trips, call, keep)?;
     summary.ok_or_else(|| {
-        Error::Options(format!(
+        Error::Failed(format!(
             "threads on CPUs {here} and {there} find each other awake: too many others run"
         ))
     })
@@ -249,7 +249,7 @@ fn nobody(task: &Task) -> Result<Summary> {
         (clock::now_ns() - start) as f64 / calls as f64
     };
     Summary::of((0..task.slices).map(|_| slice()))
-        .ok_or_else(|| Error::Options("a call that wakes nobody: no figure".to_owned()))
+        .ok_or_else(|| Error::Failed("a call that wakes nobody: no figure".to_owned()))
 }
 
 /// From one thread to the next, of two that give their CPU away all the time; and how long a turn of
@@ -278,7 +278,7 @@ fn switch(task: &Task, cpu: usize) -> Result<(Summary, f64)> {
             break;
         }
     }
-    let none = || Error::Options("threads that yield do not switch: no figure".to_owned());
+    let none = || Error::Failed("threads that yield do not switch: no figure".to_owned());
     let summary = summary.ok_or_else(none)?;
     slices.sort_by(|one, other| one.0.total_cmp(&other.0));
     let (_, turn) = slices[slices.len() / 2];
@@ -343,7 +343,7 @@ fn wake(task: &Task, [here, there]: [usize; 2], slept_ns: u64, beside: Beside) -
 }
 
 fn no_wake() -> Error {
-    Error::Options("a wake-up: no figure".to_owned())
+    Error::Failed("a wake-up: no figure".to_owned())
 }
 
 /// Turns of a thread that sleeps until another one wants its next.

@@ -82,7 +82,7 @@ impl Reading {
 /// Waits up to an hour are told apart, to a hundredth.
 pub(super) fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 2)
-        .map_err(|error| Error::Options(format!("no histogram of waits: {error}")))
+        .map_err(|error| Error::Failed(format!("no histogram of waits: {error}")))
 }
 
 /// Adds nanoseconds of what is in a histogram.
@@ -106,7 +106,7 @@ pub(super) fn finish(mut threads: Vec<JoinHandle<Result<()>>>, limit: Duration) 
         let (finished, rest): (Vec<_>, Vec<_>) = threads.into_iter().partition(JoinHandle::is_finished);
         threads = rest;
         for thread in finished {
-            thread.join().map_err(|_| Error::Options("a thread died".to_owned()))??;
+            thread.join().map_err(|_| Error::Failed("a thread died".to_owned()))??;
         }
         if threads.is_empty() || Instant::now() >= end {
             return Ok(threads.len());

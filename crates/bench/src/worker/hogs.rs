@@ -34,7 +34,7 @@ impl Hogs {
         let limit = Instant::now() + Duration::from_secs(10);
         while hogs.0.iter().any(|hog| hog.cpu_ns() == 0) {
             if Instant::now() > limit {
-                return Err(Error::Options("a hog does not get its CPU".to_owned()));
+                return Err(Error::Failed("a hog does not get its CPU".to_owned()));
             }
             thread::sleep(Duration::from_micros(500));
         }

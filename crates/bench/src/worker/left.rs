@@ -56,9 +56,9 @@ unsafe impl Host for Program {
 
 pub(crate) fn run(task: &Task) -> Result<()> {
     let directory = CString::new(task.directory.as_os_str().as_bytes())
-        .map_err(|_| Error::Options("a zero in a path".to_owned()))?;
+        .map_err(|_| Error::Failed("a zero in a path".to_owned()))?;
     if !RECORDER.init(&directory, b"glibc", b"glibc", Options::DEFAULT) {
-        return Err(Error::Options(format!("no statistics in {}", task.directory.display())));
+        return Err(Error::Failed(format!("no statistics in {}", task.directory.display())));
     }
     let words: Vec<AtomicU32> = (0..task.locks).map(|_| AtomicU32::new(0)).collect();
     let lock = |index: usize| LockRef {

@@ -96,7 +96,7 @@ fn answer() -> Result<Answer> {
     let mut request = String::new();
     std::io::stdin().read_to_string(&mut request).map_err(Error::system("cannot read the request"))?;
     let request: Request =
-        serde_json::from_str(&request).map_err(|error| Error::Options(format!("not a request: {error}")))?;
+        serde_json::from_str(&request).map_err(|error| Error::Failed(format!("not a request: {error}")))?;
     let library = request.library.as_deref();
     match &request.task {
         Task::Alone(task) => alone::run(library, task).map(Answer::Figures),

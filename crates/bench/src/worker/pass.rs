@@ -53,7 +53,7 @@ const STUCK_NS: u64 = 20_000_000_000;
 pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Sample> {
     let (calls, spins) = task.lock.calls(library)?;
     if task.next == Next::Asleep && spins {
-        return Err(Error::Options("nobody sleeps in a spinlock".to_owned()));
+        return Err(Error::Failed("nobody sleeps in a spinlock".to_owned()));
     }
     let shared = Arc::new(Passing {
         calls: calls.write,
@@ -73,7 +73,7 @@ pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Sample> {
     let (mut passes, mut unlocks) = (Vec::new(), Vec::new());
     for thread in threads {
         let thread = thread.map_err(Error::system("cannot start a thread"))?;
-        let times = thread.join().map_err(|_| Error::Options("a thread died".to_owned()))??;
+        let times = thread.join().map_err(|_| Error::Failed("a thread died".to_owned()))??;
         passes.extend(times.passes);
         unlocks.extend(times.unlocks);
     }
@@ -81,7 +81,7 @@ pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Sample> {
     let median = |times: Vec<u64>| Summary::of(times.into_iter().map(|ns| ns as f64)).map(|ns| ns.median);
     match (median(passes), median(unlocks)) {
         (Some(pass_ns), Some(unlock_ns)) => Ok(sample([("pass_ns", pass_ns), ("unlock_ns", unlock_ns)])),
-        _ => Err(Error::Options("the lock was never passed on".to_owned())),
+        _ => Err(Error::Failed("the lock was never passed on".to_owned())),
     }
 }
 
@@ -193,7 +193,7 @@ fn wait_until(mut done: impl FnMut() -> bool) -> Result<()> {
         } else if clock::now_ns() - begin < STUCK_NS {
             thread::yield_now();
         } else {
-            return Err(Error::Options("the lock is not passed on".to_owned()));
+            return Err(Error::Failed("the lock is not passed on".to_owned()));
         }
     }
     Ok(())

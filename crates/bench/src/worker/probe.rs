@@ -46,7 +46,7 @@ impl Seen {
 
     fn add(&mut self, other: &Seen) -> Result<()> {
         self.long_ns += other.long_ns;
-        self.all.add(&other.all).map_err(|error| Error::Options(format!("durations do not add up: {error}")))
+        self.all.add(&other.all).map_err(|error| Error::Failed(format!("durations do not add up: {error}")))
     }
 
     /// Over a time. Rounds in which there were none say nothing about how long they are.

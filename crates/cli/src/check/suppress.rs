@@ -59,11 +59,11 @@ impl Suppressions {
     pub(super) fn read(paths: &[PathBuf]) -> Result<Suppressions, Failure> {
         let mut all = Suppressions::default();
         for path in paths {
-            let wrong = |why: String| Failure::new(status::USAGE, format_args!("{}: {why}", path.display()));
+            let wrong = |why: String| Failure::new(status::OURS, format_args!("{}: {why}", path.display()));
             let bytes = read(path).map_err(|error| wrong(reason(&error)))?;
             let text = String::from_utf8(bytes).map_err(|_| wrong("it is no text (UTF-8)".to_owned()))?;
             let stanzas = parse(&text).map_err(|(line, why)| {
-                Failure::new(status::USAGE, format_args!("{}:{line}: {why}", path.display()))
+                Failure::new(status::OURS, format_args!("{}:{line}: {why}", path.display()))
             })?;
             all.0.extend(stanzas);
         }

@@ -17,9 +17,13 @@ pub(super) struct Page {
 pub(super) enum Part {
     Text(&'static str),
     Tagged(&'static str, &'static str),
+    /// An exit status, with what it means in every command.
+    Status(u8),
 }
 
-use Part::{Tagged, Text};
+use Part::{Status, Tagged, Text};
+
+use crate::message::status;
 
 /// A page of which the options and examples say all. It has the sections of the page above it.
 const fn brief(path: &'static str, examples: &'static [(&'static str, &'static str)]) -> Page {
@@ -27,21 +31,23 @@ const fn brief(path: &'static str, examples: &'static [(&'static str, &'static s
 }
 
 const OURS: &[Part] = &[
-    Tagged("0", "All went well."),
-    Tagged("1", "Something could not be found, written or measured, or a check failed."),
-    Tagged("2", "The command line makes no sense, or a file that it names cannot be used."),
-    Tagged("125", "Poundlock itself failed, in a way that it says in a line."),
-    Tagged("130", "Ctrl-C ended it."),
+    Status(0),
+    Status(status::NO),
+    Status(status::USAGE),
+    Status(status::OURS),
+    Status(status::INTERRUPTED),
 ];
 
 const PROGRAMS: &[Part] = &[
     Text("That of the program, and:"),
-    Tagged("2", "The command line makes no sense."),
-    Tagged("125", "Poundlock itself failed, in a way that it says in a line."),
-    Tagged("126", "The program was found, but cannot be run, or not with our locks."),
-    Tagged("127", "The program was not found."),
-    Tagged("128 + n", "Signal n ended the program."),
+    Status(status::USAGE),
+    Status(status::OURS),
+    Status(status::NOT_EXECUTABLE),
+    Status(status::NOT_FOUND),
+    SIGNAL,
 ];
+
+const SIGNAL: Part = Tagged("128 + n", "Signal n ended the program.");
 
 const PRELOAD_LIB: Part = Tagged(
     "POUNDLOCK_PRELOAD_LIB",
@@ -105,7 +111,24 @@ pub(super) const PAGES: &[Page] = &[
                     ),
                 ],
             ),
-            ("EXIT STATUS", PROGRAMS),
+            (
+                "EXIT STATUS",
+                &[
+                    Text(
+                        "The same failure has the same status in every command. Those that run a program pass its \
+                         status on. Else:",
+                    ),
+                    Status(0),
+                    Status(status::NO),
+                    Status(status::USAGE),
+                    Status(status::DEADLOCK),
+                    Status(status::OURS),
+                    Status(status::NOT_EXECUTABLE),
+                    Status(status::NOT_FOUND),
+                    Status(status::INTERRUPTED),
+                    SIGNAL,
+                ],
+            ),
             ("ENVIRONMENT", ENVIRONMENT),
             (
                 "FILES",
@@ -213,12 +236,12 @@ pub(super) const PAGES: &[Page] = &[
                 "EXIT STATUS",
                 &[
                     Text("That of the program, unless --error-exitcode names another for findings, and:"),
-                    Tagged("98", "The program was ended because of a deadlock (--on-deadlock end)."),
-                    Tagged("2", "The command line makes no sense, or a file of suppressions."),
-                    Tagged("125", "Poundlock itself failed, in a way that it says in a line."),
-                    Tagged("126", "The program was found, but cannot be run, or not with our library."),
-                    Tagged("127", "The program was not found."),
-                    Tagged("128 + n", "Signal n ended the program."),
+                    Status(status::DEADLOCK),
+                    Status(status::USAGE),
+                    Status(status::OURS),
+                    Status(status::NOT_EXECUTABLE),
+                    Status(status::NOT_FOUND),
+                    SIGNAL,
                 ],
             ),
             (
@@ -253,6 +276,7 @@ pub(super) const PAGES: &[Page] = &[
         ],
         examples: &[
             ("poundlock stat -- server", "Run it on its own locks, and report where it waited"),
+            ("poundlock stat --short -- server", "Only what is wrong, and the table of locks"),
             ("poundlock stat --lock poundlock -- server", "The same on ours"),
             (
                 "poundlock stat --compare --rounds 7 -- server",
@@ -635,7 +659,8 @@ pub(super) const PAGES: &[Page] = &[
         ],
         examples: &[
             ("poundlock who 4711", "Who waits for what in this process, and who holds it?"),
-            ("poundlock who $(pidof server)", "By its name"),
+            ("poundlock who $(pidof server)", "By its name: one process or several"),
+            ("poundlock who --tree 4711", "A process and all that it started"),
             ("sudo poundlock who --all 4711", "Another user's process: all threads, whole stacks"),
             ("poundlock who --json - 4711 | jq .sentences", "Its deadlocks, for programs"),
             (

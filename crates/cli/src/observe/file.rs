@@ -34,6 +34,11 @@ impl Output {
         // Through a symbolic link it is the file behind it that is replaced.
         let target = match path.canonicalize() {
             Ok(target) => target,
+            // A file without a name: of /dev/stdout it is not the link that is to be replaced.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && path.exists() => {
+                let file = OpenOptions::new().write(true).open(path)?;
+                return Ok(Output::Stream { file, path: path.to_path_buf() });
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_path_buf(),
             Err(error) => return Err(error),
         };
@@ -125,4 +130,19 @@ fn failure(path: &Path, error: &io::Error) -> Failure {
         status::OURS,
         format_args!("the report cannot be written to {}: {}", path.display(), reason(error)),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::path::Path;
+
+    use super::Output;
+
+    #[test]
+    fn a_file_without_a_name_is_not_given_one() {
+        let file = tempfile::tempfile().expect("a file");
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        assert!(matches!(Output::open(Path::new(&path)), Ok(Output::Stream { .. })));
+    }
 }

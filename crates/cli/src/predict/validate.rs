@@ -181,7 +181,7 @@ impl Page<'_> {
 }
 
 fn unwritten(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(status::USAGE, format_args!("--figures: {}: {error}", file.display()))
+    Failure::new(status::OURS, format_args!("--figures: {}: {error}", file.display()))
 }
 
 fn section(validation: &Validation) -> String {

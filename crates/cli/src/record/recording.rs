@@ -181,7 +181,7 @@ impl Recording {
 
     /// A recording that was written to a file.
     pub(crate) fn open(path: &Path) -> Result<Recording, Failure> {
-        let wrong = |why: &str| Failure::new(status::USAGE, format_args!("{}: {why}", path.display()));
+        let wrong = |why: &str| Failure::new(status::OURS, format_args!("{}: {why}", path.display()));
         let text = std::fs::read(path).map_err(|error| wrong(&crate::program::reason(&error)))?;
         let first = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let version = std::str::from_utf8(first).ok().and_then(|line| line.strip_prefix(MAGIC));

@@ -13,7 +13,7 @@ use poundlock_statfile::Snapshot;
 use super::maps::{Mapping, Maps};
 use super::registers::{Registers, WORDS};
 use super::{Memory, Stack, Thread};
-use crate::message::{Failure, say};
+use crate::message::{Failure, say, status};
 use crate::observe::calls::Doing;
 use crate::program::{self, reason};
 
@@ -55,15 +55,16 @@ impl Core {
     /// In one line, what is wrong with it.
     pub(crate) fn open(path: &Path, exe: Option<&Path>) -> Result<Core, Failure> {
         let shown = path.display();
-        let failure = |what: &str| Failure::new(1, format_args!("{shown}: {what}"));
+        let failure = |what: &str| Failure::new(status::OURS, format_args!("{shown}: {what}"));
         let file = File::open(path).map_err(|error| failure(&reason(&error)))?;
         if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
             return Err(failure("no file that can be read"));
         }
         let (segments, notes) = parse(&file).map_err(|what| failure(&what))?;
         if let Some(exe) = exe {
-            File::open(exe)
-                .map_err(|error| Failure::new(1, format_args!("{}: {}", exe.display(), reason(&error))))?;
+            File::open(exe).map_err(|error| {
+                Failure::new(status::OURS, format_args!("{}: {}", exe.display(), reason(&error)))
+            })?;
         }
         let mut core = Core {
             file,

@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::maps::Maps;
 use super::stop::{self, Copied};
 use super::{Memory, Thread};
-use crate::message::Failure;
+use crate::message::{Failure, status};
 use crate::observe::calls::{self, Call, Doing};
 use crate::observe::proc::{self, Task};
 
@@ -133,7 +133,7 @@ pub(crate) fn maps(pid: u32) -> Result<Maps, Failure> {
 }
 
 fn failure(line: impl Display) -> Failure {
-    Failure::new(1, line)
+    Failure::new(status::OURS, line)
 }
 
 fn no_such(pid: u32) -> Failure {

@@ -46,7 +46,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     });
     bar.finish_and_clear();
     let used = cpu_time().saturating_sub(before);
-    let tallies = result.map_err(|failure| Failure::new(1, failure))?;
+    let tallies = result.map_err(|failure| Failure::new(status::NO, failure))?;
     say_speed(tallies.iter().map(|tally| tally.accesses).sum(), used);
     print(&format!("{}\n{}\n", sheet(&locks, &tallies).text(), verdict(locks.len(), &args.seeds)))
 }

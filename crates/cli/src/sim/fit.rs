@@ -85,7 +85,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     };
     let found = fit
         .run(&model, |name, value, error| say(format_args!("{name} {value:.1}: error {:.4}", error.sqrt())))
-        .map_err(|line| Failure::new(1, line))?;
+        .map_err(|line| Failure::new(status::OURS, line))?;
     let mut text = format!("error {:.4}\n", found.error.sqrt());
     for (name, value) in found.model.fitted().into_iter().filter(|(name, _)| concerned.contains(name)) {
         text += &format!("{name} = {value:.1}\n");

@@ -8,7 +8,7 @@ use std::fs;
 use poundlock_bench::grid::result::{Floors, Transfer};
 use poundlock_sim::Machine;
 
-use crate::message::Failure;
+use crate::message::{Failure, status};
 
 /// How this machine's CPUs are laid out, as far as they may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,7 +191,7 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
 /// The machine itself.
 pub(super) fn machine(floors: &Floors, cpus: &[usize]) -> Result<Machine, Failure> {
     Machine::parse(&description(floors, cpus))
-        .map_err(|error| Failure::new(1, format_args!("this machine's floors: {error}")))
+        .map_err(|error| Failure::new(status::OURS, format_args!("this machine's floors: {error}")))
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     let run = directory.run().map_err(failure)?;
     let samples = directory.samples().map_err(failure)?;
     let floors = directory.floors().map_err(failure)?.ok_or_else(|| {
-        Failure::new(status::USAGE, format_args!("{}: no floors were measured", directory.path().display()))
+        Failure::new(status::OURS, format_args!("{}: no floors were measured", directory.path().display()))
     })?;
     let machine = here::machine(&floors, &run.cpus)?;
     let mut cases: Vec<(&Point, &'static str, Vec<f64>)> = Vec::new();
@@ -93,7 +93,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     }
     if cases.is_empty() {
         return Err(Failure::new(
-            status::USAGE,
+            status::OURS,
             format_args!(
                 "{}: no lock of ours was measured at a point of the grid",
                 directory.path().display()
@@ -122,7 +122,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     bar.finish_and_clear();
     let mut rows = Vec::new();
     for ((point, lock, measured), outcome) in cases.iter().zip(outcomes) {
-        let outcome = outcome.map_err(|line| Failure::new(1, line))?;
+        let outcome = outcome.map_err(|line| Failure::new(status::OURS, line))?;
         rows.push(Row {
             lock,
             threads: point.threads,

@@ -65,7 +65,7 @@ pub(super) fn processes(args: &Args) -> Result<u8, Failure> {
             let counting = args.pid.iter().zip(&own).find(|(_, file)| file.is_some());
             if let Some((pid, _)) = counting {
                 return Err(Failure::new(
-                    status::USAGE,
+                    status::OURS,
                     format_args!("process {pid} counts by itself (poundlock stat): ask for it alone"),
                 ));
             }
@@ -222,12 +222,10 @@ impl<'a> Watching<'a> {
     fn interim(&mut self) {
         let sampled = self.sampler.as_ref().map(Sampler::so_far);
         let (figures, about, sampled) = self.figures(STILL_RUNNING.to_owned(), sampled);
-        let shown = if self.args.top == 0 { usize::MAX } else { self.args.top };
-        let wanted = Wanted { each: self.args.each.then_some(shown), json: None };
+        let style = Style::of(self.args);
+        let wanted = Wanted { each: self.args.each.then_some(style.shown), json: None };
         match Report::new(about, &self.before, &figures, sampled, wanted) {
             Ok(report) => {
-                let (columns, colour) = Style::of_standard_error();
-                let style = Style { columns, colour, shown, events: false };
                 let text = text::text(&report, &diagnosis::of(&report), style);
                 let _ = std::io::stderr().lock().write_all(text.as_bytes());
             }

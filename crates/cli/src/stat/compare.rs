@@ -469,7 +469,7 @@ mod tests {
         // Of five rounds one among the others' is enough against it; so are too few.
         let mixed = judged(By::Wall, &[200, 210, 125, 215, 205], &short);
         assert!(mixed.starts_with("no verdict: the times overlap: the medians differ by"), "{mixed}");
-        assert!(mixed.contains("--rounds 6 gives one"), "{mixed}");
+        assert!(mixed.contains("--rounds 7 gives one"), "{mixed}");
         let few = judged(By::Wall, &[200, 210], &[100, 110]);
         assert!(few.starts_with("no verdict") && few.contains("--rounds 5"), "{few}");
         // Of more it is not.
@@ -526,7 +526,7 @@ mod tests {
         assert!((chance(5, 0.0) - 1.0).abs() < 1e-12);
         assert!(chance(60, 1800.0) > 0.3 && chance(60, 3600.0) < 1e-9);
         assert_eq!(wins(&[1.0, 3.0], &[2.0, 3.0]), 2.5);
-        assert_eq!(enough(5, 24.0), Some(6));
+        assert_eq!(enough(5, 24.0), Some(7));
         assert_eq!(enough(5, 12.5), None);
     }
 

@@ -175,7 +175,7 @@ fn change(a: u64, b: u64) -> String {
 }
 
 fn read(path: &Path) -> Result<Document, Failure> {
-    let failure = |why: String| Failure::new(status::USAGE, format_args!("{}: {why}", path.display()));
+    let failure = |why: String| Failure::new(status::OURS, format_args!("{}: {why}", path.display()));
     let text = std::fs::read(path).map_err(|error| failure(reason(&error)))?;
     // Of another version it may not even have the same fields.
     #[derive(Deserialize)]

@@ -156,12 +156,10 @@ impl<'a> Session<'a> {
         let figures = Figures::read(self.dir, monotonic_ns());
         let sampled = self.sampler.as_ref().map(Sampler::so_far);
         let about = self.about(STILL_RUNNING.to_owned(), sampled.as_ref());
-        let shown = if self.args.top == 0 { usize::MAX } else { self.args.top };
-        let wanted = Wanted { each: self.args.each.then_some(shown), json: None };
+        let style = Style::of(self.args);
+        let wanted = Wanted { each: self.args.each.then_some(style.shown), json: None };
         match Report::new(about, &self.before, &figures, sampled, wanted) {
             Ok(report) => {
-                let (columns, colour) = Style::of_standard_error();
-                let style = Style { columns, colour, shown, events: self.args.events };
                 let text = text::text(&report, &diagnosis::of(&report), style);
                 let _ = std::io::stderr().lock().write_all(text.as_bytes());
             }

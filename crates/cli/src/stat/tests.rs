@@ -9,7 +9,7 @@ use super::diagnosis::{self, Finding};
 use super::figures::Figures;
 use super::report::{About, Report, STILL_RUNNING, Wanted};
 use super::sampler::Outcome;
-use super::text::{self, Style};
+use super::text::{self, Length, Style};
 
 const MS: u64 = 1_000_000;
 
@@ -56,6 +56,8 @@ fn report(
         now_ns: 1000 * MS,
         delayed: false,
         futexes,
+        compare: None,
+        busy: None,
     };
     let figures = Figures::seen(snapshots);
     Report::new(about, &[], &figures, sampled, Wanted::default()).expect("nothing is written")
@@ -64,7 +66,7 @@ fn report(
 /// The findings, and the whole text.
 fn told(report: &Report) -> (Vec<Finding>, String) {
     let found = diagnosis::of(report);
-    let style = Style { columns: 400, colour: false, shown: 10, events: false };
+    let style = Style { columns: 400, colour: false, shown: 10, events: false, length: Length::All };
     let text = text::text(report, &found, style);
     (found, text)
 }

@@ -7,6 +7,7 @@ use std::io::IsTerminal as _;
 use poundlock_names::LockName;
 use poundlock_statfile::LockKind;
 
+use super::Args;
 use super::class::{Class, HolderFigures, SiteFigures};
 use super::diagnosis::Finding;
 use super::holders;
@@ -39,12 +40,44 @@ pub(super) struct Style {
     pub(super) shown: usize,
     /// What happened in the slow paths of our locks, too.
     pub(super) events: bool,
+    pub(super) length: Length,
 }
 
+/// How much of a report is written.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Length {
+    /// Findings and the table of locks.
+    Short,
+    /// As much as a screen has room for, with a line that names the rest.
+    Screen,
+    All,
+}
+
+/// Lines of a report at [`Length::Screen`].
+const SCREEN: usize = 40;
+
 impl Style {
+    /// For standard error, by the options: who asks for more rows, or for more of each, wants to see them.
+    pub(super) fn of(args: &Args) -> Style {
+        let (columns, colour) = Style::of_standard_error();
+        let shown = if args.top == 0 { usize::MAX } else { args.top };
+        let length = match args.short {
+            true => Length::Short,
+            false if args.long || args.each || args.events || args.top != DEFAULT_SHOWN => Length::All,
+            false => Length::Screen,
+        };
+        Style { columns, colour, shown, events: args.events, length }
+    }
+
+    /// The same for a file, which has room for all.
+    pub(super) fn in_a_file(self) -> Style {
+        let length = if self.length == Length::Short { Length::Short } else { Length::All };
+        Style { columns: FILE_COLUMNS, colour: false, length, ..self }
+    }
+
     /// The width of the terminal that standard error is, or what `COLUMNS` says, and colours if they are
     /// welcome there; of a file 110 columns without.
-    pub(super) fn of_standard_error() -> (usize, bool) {
+    fn of_standard_error() -> (usize, bool) {
         let said = |name| std::env::var_os(name).filter(|value: &std::ffi::OsString| !value.is_empty());
         let terminal =
             terminal_size::terminal_size_of(std::io::stderr()).map(|(width, _)| usize::from(width.0));
@@ -60,16 +93,48 @@ pub(super) const FILE_COLUMNS: usize = 110;
 
 /// The report.
 pub(super) fn text(report: &Report, diagnosis: &[Finding], style: Style) -> String {
-    let mut page =
-        Page { text: String::new(), style: Style { columns: style.columns.max(NARROWEST), ..style } };
+    let style = Style { columns: style.columns.max(NARROWEST), ..style };
+    let mut page = Page { text: String::new(), style, parts: Vec::new() };
     // Writing to a String cannot fail.
     let _ = page.report(report, diagnosis);
-    page.text
+    page.fitted()
 }
 
 struct Page {
     text: String,
     style: Style,
+    /// Where each part begins.
+    parts: Vec<(Part, usize)>,
+}
+
+/// A part of a report, in the order in which they are wanted where there is little room.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    /// Title, share, findings and the table of locks: always there.
+    Head,
+    Times,
+    /// Those of the lock that was waited for longest,
+    Places,
+    Others,
+    /// and of further ones.
+    MorePlaces,
+    Arrays,
+    Events,
+    Notes,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Part::Head => "rows",
+            Part::Times => "where the time of the threads went",
+            Part::Places | Part::MorePlaces => "where threads waited and for whom",
+            Part::Others => "other waits",
+            Part::Arrays => "semaphore arrays",
+            Part::Events => "events",
+            Part::Notes => "notes",
+        }
+    }
 }
 
 impl Page {
@@ -146,8 +211,11 @@ impl Page {
         if report.locks().next().is_some() {
             self.locks(report)?;
         }
+        self.part(Part::Others);
         self.others(report)?;
+        self.part(Part::Times);
         self.times(report)?;
+        self.part(Part::Notes);
         if report.locks().next().is_none() && report.about.futexes.is_none() {
             self.text.push('\n');
             self.wrap(
@@ -157,11 +225,67 @@ impl Page {
                  and programs without our library",
             );
         }
+        self.part(Part::Arrays);
         report.arrays.write(&mut self.text, style.shown)?;
+        self.part(Part::Events);
         if style.events {
             report.events.write(&mut self.text)?;
         }
+        self.part(Part::Notes);
         self.next_step(report)
+    }
+
+    /// What is written from here on belongs to this part.
+    fn part(&mut self, part: Part) {
+        self.parts.push((part, self.text.len()));
+    }
+
+    /// The parts that there is room for, in their order; and what is left out.
+    fn fitted(self) -> String {
+        let ends = self.parts.iter().skip(1).map(|(_, at)| *at).chain([self.text.len()]);
+        let first = self.parts.first().map_or(self.text.len(), |(_, at)| *at);
+        let mut parts = vec![(Part::Head, &self.text[..first])];
+        parts.extend(self.parts.iter().zip(ends).map(|((part, from), to)| (*part, &self.text[*from..to])));
+        let lines = |text: &str| text.lines().count();
+        let room = match self.style.length {
+            Length::All => return self.text,
+            Length::Short => 0,
+            Length::Screen if lines(&self.text) <= SCREEN => return self.text,
+            Length::Screen => SCREEN - 1,
+        };
+        let mut order: Vec<usize> = (0..parts.len()).collect();
+        order.sort_by_key(|&index| (parts[index].0, index));
+        let mut kept = vec![false; parts.len()];
+        let mut used = 0;
+        for index in order {
+            let (part, text) = parts[index];
+            let fits = used + lines(text) <= room;
+            kept[index] = part == Part::Head || fits;
+            used += if kept[index] { lines(text) } else { 0 };
+        }
+        let mut text: String =
+            parts.iter().zip(&kept).filter(|(_, kept)| **kept).map(|(part, _)| part.1).collect();
+        if self.style.length == Length::Short {
+            return text;
+        }
+        let mut left: Vec<&str> = Vec::new();
+        let of_parts = parts.iter().zip(&kept).filter(|((_, text), kept)| !**kept && !text.is_empty());
+        for ((part, _), _) in of_parts {
+            if !left.contains(&part.name()) {
+                left.push(part.name());
+            }
+        }
+        // A head that is longer than a screen is cut: of very narrow terminals, say.
+        if lines(&text) > room {
+            let cut = text.match_indices('\n').nth(room - 1).map_or(text.len(), |(at, _)| at + 1);
+            text.truncate(cut);
+            left.insert(0, Part::Head.name());
+        }
+        let more = lines(&self.text) - lines(&text);
+        let plain = format!("{} left out (--long shows all)", counted(more as u64, "line"));
+        let named = format!("{plain}: {}", left.join(", "));
+        let last = if visible(&named) <= self.style.columns { named } else { plain };
+        text + &last + "\n"
     }
 
     /// The table of locks, and what of it is taken apart.
@@ -209,6 +333,8 @@ impl Page {
         }
         for class in rows[..shown].iter().filter(|class| !class.figures.sites.is_empty()) {
             if report.share(&class.figures) >= SMALL || self.style.shown != DEFAULT_SHOWN {
+                let is_first = self.parts.is_empty();
+                self.part(if is_first { Part::Places } else { Part::MorePlaces });
                 self.places(report, class, several);
             }
         }
@@ -718,7 +844,53 @@ pub(crate) fn percent(ratio: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Page, Style, command_line, duration, percent, visible};
+    use super::{Length, Page, Part, Style, command_line, duration, percent, visible};
+
+    /// A page whose parts have so many lines.
+    fn page(length: Length, columns: usize, parts: &[(Part, usize)]) -> String {
+        let style = Style { columns, colour: false, shown: 10, events: false, length };
+        let mut page = Page { text: String::new(), style, parts: Vec::new() };
+        for (part, lines) in parts {
+            if *part != Part::Head {
+                page.part(*part);
+            }
+            page.text += &format!("{}\n", part.name()).repeat(*lines);
+        }
+        page.fitted()
+    }
+
+    #[test]
+    fn a_report_fits_a_screen_and_says_what_it_leaves_out() {
+        let parts = [
+            (Part::Head, 15),
+            (Part::Places, 8),
+            (Part::MorePlaces, 8),
+            (Part::Others, 8),
+            (Part::Times, 7),
+            (Part::Notes, 2),
+        ];
+        let screen = page(Length::Screen, 110, &parts);
+        assert_eq!(screen.lines().count(), 39, "{screen}");
+        assert_eq!(
+            screen.lines().last(),
+            Some("10 lines left out (--long shows all): where threads waited and for whom, notes")
+        );
+        // In their order: what threads waited for stands before where their time went.
+        let at = |text: &str| screen.lines().position(|line| line == text);
+        assert!(at("other waits") < at("where the time of the threads went"), "{screen}");
+        assert!(page(Length::Screen, 60, &parts).ends_with("\n10 lines left out (--long shows all)\n"));
+        assert_eq!(page(Length::All, 110, &parts).lines().count(), 48);
+        assert_eq!(page(Length::Short, 110, &parts).lines().count(), 15);
+        // One that fits is whole; a head that does not is cut.
+        assert!(!page(Length::Screen, 110, &parts[..4]).contains("left out"));
+        let long = page(Length::Screen, 110, &[(Part::Head, 60), (Part::Times, 3)]);
+        assert_eq!(long.lines().count(), 40);
+        assert!(
+            long.ends_with(
+                "24 lines left out (--long shows all): rows, where the time of the threads went\n"
+            )
+        );
+    }
 
     #[test]
     fn durations_have_three_digits_and_a_unit() {
@@ -760,8 +932,8 @@ mod tests {
         let long = "  3.0 %  std::map<int, std::string>::insert (/usr/include/c++/12/bits/stl_map.h:1234), via \
             main (a.cpp:1) /a/very/long/path/of/a/file/that/has/no/blank/in/it/at/all/and/goes/on/and/on.cpp";
         for columns in [60, 80, 110] {
-            let style = Style { columns, colour: true, shown: 10, events: false };
-            let mut page = Page { text: String::new(), style };
+            let style = Style { columns, colour: true, shown: 10, events: false, length: Length::All };
+            let mut page = Page { text: String::new(), style, parts: Vec::new() };
             let strong = page.strong("report.lock");
             page.wrap("  ", &format!("{strong} {long}"));
             assert!(page.text.lines().all(|line| visible(line) <= columns), "{}", page.text);

@@ -33,6 +33,19 @@ pub(super) struct Document<'a> {
     recorded: bool,
 }
 
+/// Several processes.
+#[derive(Serialize)]
+pub(super) struct Several<'a> {
+    version: u32,
+    processes: &'a [Document<'a>],
+}
+
+impl<'a> Several<'a> {
+    pub(super) fn of(processes: &'a [Document<'a>]) -> Self {
+        Several { version: VERSION, processes }
+    }
+}
+
 #[derive(Serialize)]
 struct ThreadJson<'a> {
     tid: u32,

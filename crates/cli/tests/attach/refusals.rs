@@ -12,7 +12,7 @@ fn asked(args: &[&str]) -> Output {
 #[test]
 fn what_cannot_be_watched_is_said_in_a_line() {
     let none = asked(&["--pid", "2147483647"]);
-    assert_eq!(none.status.code(), Some(1));
+    assert_eq!(none.status.code(), Some(125));
     assert_eq!(
         stderr(&none),
         "poundlock: there is no process 2147483647: `ps` and `pgrep` tell which there are\n"

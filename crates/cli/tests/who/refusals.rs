@@ -4,7 +4,11 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
 use super::{Target, deadlock};
-use crate::support::{LIMIT, need, poundlock_bare, run_limited, scratch, stderr, stdout, until};
+use serde_json::Value;
+
+use crate::support::{
+    LIMIT, list, need, number, poundlock_bare, run_limited, scratch, stderr, stdout, until,
+};
 
 #[track_caller]
 fn refused(output: &Output, status: i32, parts: &[&str]) {
@@ -22,10 +26,10 @@ fn asked(args: &[&str]) -> Output {
 
 #[test]
 fn what_is_no_process_is_said_to_be_none() {
-    refused(&asked(&["2147483647"]), 1, &["poundlock: there is no process 2147483647"]);
+    refused(&asked(&["2147483647"]), 125, &["poundlock: there is no process 2147483647"]);
     // The kernel's own, outside of containers.
     if std::fs::read("/proc/2/cmdline").is_ok_and(|line| line.is_empty()) {
-        refused(&asked(&["2"]), 1, &["process 2 has no memory of its own"]);
+        refused(&asked(&["2"]), 125, &["process 2 has no memory of its own"]);
     }
     for (args, part) in [
         (&["0"][..], "0"),
@@ -41,6 +45,34 @@ fn what_is_no_process_is_said_to_be_none() {
     }
 }
 
+/// Those that were named, and with `--tree` those that they started. One that cannot be looked at leaves the
+/// others.
+#[test]
+fn several_processes_are_looked_at_each_by_itself() {
+    let script = r#"timeout 600 "$0" & timeout 600 "$0" & wait"#;
+    let target = Target::start(Command::new("sh").args(["-c", script]).arg(deadlock()));
+    let pid = target.pid().to_string();
+    let mut pids = Vec::new();
+    until("two deadlocks", || {
+        let output = asked(&["--tree", "--json", "-", &pid]);
+        let Ok(document) = serde_json::from_slice::<Value>(&output.stdout) else { return false };
+        let processes = list(&document, "processes");
+        pids = processes.iter().map(|process| number(process, "pid")).collect();
+        processes.iter().filter(|process| !list(process, "deadlocks").is_empty()).count() == 2
+    });
+    assert!(pids.len() == 5 && pids[0] == u64::from(target.pid()), "{pids:?}");
+    let titles = |output: &Output| stdout(output).lines().filter(|line| line.starts_with("process ")).count();
+    assert_eq!(titles(&asked(&["--tree", &pid])), 5);
+    let output = asked(&[&pid, "2147483647", &pids[1].to_string()]);
+    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(titles(&output), 2, "{}", stdout(&output));
+    assert!(stderr(&output).starts_with("poundlock: there is no process 2147483647"), "{}", stderr(&output));
+    for pid in pids {
+        // SAFETY: takes numbers; these are the processes that the shell above has started.
+        unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+    }
+}
+
 #[test]
 fn a_thread_leads_to_its_process() {
     let target = Target::start(&mut Command::new(deadlock()));
@@ -52,7 +84,7 @@ fn a_thread_leads_to_its_process() {
         other > target.pid()
     });
     let line = format!("{other} is a thread of process {}", target.pid());
-    refused(&asked(&[&other.to_string()]), 1, &[&line]);
+    refused(&asked(&[&other.to_string()]), 125, &[&line]);
 }
 
 #[test]
@@ -62,12 +94,12 @@ fn bad_files_are_named_with_what_is_wrong() {
     std::fs::write(path("text"), "no core").expect("it can be written");
     std::fs::write(path("empty"), "").expect("it can be written");
     std::fs::write(path("cut"), &std::fs::read("/bin/true").expect("it is there")[..70]).expect("written");
-    refused(&asked(&["--core", &path("none")]), 1, &["none", "no such file"]);
-    refused(&asked(&["--core", &path("")]), 1, &[]);
+    refused(&asked(&["--core", &path("none")]), 125, &["none", "no such file"]);
+    refused(&asked(&["--core", &path("")]), 125, &[]);
     for name in ["text", "empty", "cut"] {
-        refused(&asked(&["--core", &path(name)]), 1, &[name]);
+        refused(&asked(&["--core", &path(name)]), 125, &[name]);
     }
-    refused(&asked(&["--core", "/bin/true"]), 1, &["not a core file"]);
+    refused(&asked(&["--core", "/bin/true"]), 125, &["not a core file"]);
     let target = Target::start(&mut Command::new(deadlock()));
     refused(&asked(&["--json", &path("none/x"), &target.pid().to_string()]), 125, &["cannot be written"]);
 }
@@ -93,7 +125,7 @@ fn another_users_process_needs_sudo() {
         run_limited(other.args(args).uid(65534).gid(65534).current_dir("/"), LIMIT)
     };
     let (who, stat, top) = (&["who", &pid][..], &["stat", "--pid", &pid][..], &["top", "--pid", &pid][..]);
-    refused(&as_another(who), 1, &["another user's", "sudo"]);
+    refused(&as_another(who), 125, &["another user's", "sudo"]);
     for args in [stat, top] {
         refused(&as_another(args), 125, &["sudo"]);
     }
@@ -104,7 +136,7 @@ fn another_users_process_needs_sudo() {
         return;
     }
     for args in [who, stat, top, &["stat", "--futex", "--", "true"]] {
-        refused(&as_another(args), 1, &["set-user-id", "chmod"]);
+        refused(&as_another(args), 125, &["set-user-id", "chmod"]);
     }
 }
 
@@ -126,5 +158,5 @@ fn one_that_is_traced_has_its_tracer_named() {
     let output = asked(&[&target.pid().to_string()]);
     let _ = gdb.kill();
     let _ = gdb.wait();
-    refused(&output, 1, &["is traced by process", "(gdb)"]);
+    refused(&output, 125, &["is traced by process", "(gdb)"]);
 }

@@ -96,7 +96,7 @@ fn time_bare(pairs: u64) -> std::result::Result<u64, Errno> {
 /// the array's lock is between them.
 pub(super) fn two(task: &Task) -> Result<Sample> {
     let &[first_cpu, second_cpu, ..] = task.cpus.as_slice() else {
-        return Err(Error::Options("there are no two CPUs".to_owned()));
+        return Err(Error::Failed("there are no two CPUs".to_owned()));
     };
     let array = Array::new(task.mechanism, 2)?;
     let calls: [Alone<AtomicU64>; 2] = Default::default();
@@ -141,7 +141,7 @@ pub(super) fn two(task: &Task) -> Result<Sample> {
         stop.store(true, Relaxed);
         for thread in threads {
             let ended = thread.map_err(Error::system("cannot start a thread"))?.join();
-            ended.map_err(|_| Error::Options("a thread died".to_owned()))??;
+            ended.map_err(|_| Error::Failed("a thread died".to_owned()))??;
         }
         Ok(figures)
     })

@@ -43,16 +43,16 @@ impl Array {
             return Ok(Array { id, ours: false });
         }
         if !mechanism.is_array() {
-            return Err(Error::Options(format!("{mechanism} is no array of semaphores")));
+            return Err(Error::Failed(format!("{mechanism} is no array of semaphores")));
         }
         // The environment chooses. An array that the kernel makes, or one of another variant, would be
         // measured as well.
         let chosen = poundlock_semarray::choice().scheme;
         if Scheme::parse(mechanism.name()) != Some(chosen) {
-            return Err(Error::Options(format!("arrays are {} here", chosen.name())));
+            return Err(Error::Failed(format!("arrays are {} here", chosen.name())));
         }
         let id = poundlock_semarray::get(libc::IPC_PRIVATE, number, flags).map_err(refused)?;
-        let id = id.ok_or_else(|| Error::Options("arrays are left to the kernel here".to_owned()))?;
+        let id = id.ok_or_else(|| Error::Failed("arrays are left to the kernel here".to_owned()))?;
         Ok(Array { id, ours: true })
     }
 

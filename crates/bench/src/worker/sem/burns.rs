@@ -108,7 +108,7 @@ impl Main<'_> {
         }
         match self.shared.failed.load(Relaxed) {
             0 => Ok(()),
-            UNASKED => Err(Error::Options("a thread went on that nobody had woken".to_owned())),
+            UNASKED => Err(Error::Failed("a thread went on that nobody had woken".to_owned())),
             errno => Err(failed("sleeping", errno)),
         }
     }
@@ -142,13 +142,13 @@ impl Main<'_> {
         while ended() < threads {
             if clock::now_ns() > limit {
                 let left = threads - ended();
-                return Err(Error::Options(format!("{left} threads sleep on that have been woken")));
+                return Err(Error::Failed(format!("{left} threads sleep on that have been woken")));
             }
             self.turn()?;
         }
         let served: u64 = shared.burns.iter().map(|burns| burns.0.load(Relaxed)).sum();
         if served != self.woken {
-            return Err(Error::Options(format!("{} were woken, and {served} went on", self.woken)));
+            return Err(Error::Failed(format!("{} were woken, and {served} went on", self.woken)));
         }
         Ok(())
     }
@@ -156,7 +156,7 @@ impl Main<'_> {
 
 pub(super) fn run(task: &Task, threads: usize, wake: usize, bind: bool, warm_up_ns: u64) -> Result<Sample> {
     if task.cpus.is_empty() || threads == 0 || wake == 0 {
-        return Err(Error::Options("there is nobody to wake, or no CPU to run on".to_owned()));
+        return Err(Error::Failed("there is nobody to wake, or no CPU to run on".to_owned()));
     }
     affinity::keep_to(&task.cpus)?;
     drive(task, threads, wake, bind, warm_up_ns, sleepers::by(task.mechanism, threads, false)?)

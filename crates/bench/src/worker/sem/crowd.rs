@@ -62,7 +62,7 @@ const STACK: usize = 32 << 10;
 pub(super) fn run(task: &Task, sleep: Sleep, sleepers: &[usize]) -> Result<Vec<Sample>> {
     let most = sleepers.last().copied().unwrap_or(0);
     if !sleepers.is_sorted() || sleepers.first().is_none_or(|&fewest| fewest < sleep.woken()) {
-        return Err(Error::Options("numbers of sleepers that do not ascend, or too few".to_owned()));
+        return Err(Error::Failed("numbers of sleepers that do not ascend, or too few".to_owned()));
     }
     let costs = measure(task, sleep, sleepers, sleepers::by(task.mechanism, most, sleep != Sleep::Own)?)?;
     let mut samples: Vec<Sample> = costs.iter().map(|&ns| sample([("ns", ns)])).collect();
@@ -164,7 +164,7 @@ impl Shared {
                 self.await_rest(number, before + 1)?;
             }
         }
-        let ns = Summary::of(samples).ok_or_else(|| Error::Options("nothing was timed".to_owned()))?;
+        let ns = Summary::of(samples).ok_or_else(|| Error::Failed("nothing was timed".to_owned()))?;
         Ok(ns.median)
     }
 
@@ -176,7 +176,7 @@ impl Shared {
         while !asleep() && self.failed.load(Relaxed) == 0 {
             if clock::now_ns() > limit {
                 let what = format!("thread {number} does not come to rest for the {times}th time");
-                return Err(Error::Options(what));
+                return Err(Error::Failed(what));
             }
             // To the batch threads: somebody must run if this one does not.
             thread::yield_now();

@@ -74,7 +74,7 @@ pub(crate) fn run(task: &Task) -> Result<Vec<Sample>> {
 impl Task {
     /// The CPU for what needs one only.
     fn cpu(&self) -> Result<usize> {
-        self.cpus.last().copied().ok_or_else(|| Error::Options("there is no CPU to run on".to_owned()))
+        self.cpus.last().copied().ok_or_else(|| Error::Failed("there is no CPU to run on".to_owned()))
     }
 }
 
