@@ -146,7 +146,7 @@ pub const CHUNK_ENTRIES: u32 = 128;
 /// Pages of one: the entries, and [`Holds`].
 pub const CHUNK_PAGES: u64 = 2;
 /// Directory entries inside a record's own page; a larger directory is a run of pages.
-pub const SMALL_DIRECTORY: usize = 912;
+pub const SMALL_DIRECTORY: usize = 896;
 /// Heads of a record's first [`Chains`] of cells, and of its first ones of sites: half a page each, as a
 /// power of two.
 pub const FIRST_HEADS_BITS: u32 = 9;
@@ -174,12 +174,24 @@ pub const DEAD: u64 = 2;
 pub const FREE: u32 = 0;
 /// [`Record::state`]: a thread counts in it.
 pub const HELD: u32 = 1;
+/// [`Record::state`]: the thread ended while it held locks, which the record still says. See [`Header::ended`].
+pub const ENDED: u32 = 2;
+/// How many records of ended threads are kept. The oldest one makes room.
+pub const ENDED_RECORDS: usize = 64;
 
 /// The tag of the lock at `address` whose word is `word`; never zero.
 #[inline(always)]
 #[must_use]
 pub const fn tag(word: u32, address: u64) -> u64 {
     (word as u64) << 32 | (address as u32 | 1) as u64
+}
+
+/// The name of a thread as the kernel keeps it: up to the first zero.
+#[must_use]
+pub(crate) fn name_of(halves: [u64; 2]) -> String {
+    let bytes: Vec<u8> = halves.into_iter().flat_map(u64::to_ne_bytes).collect();
+    let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
 }
 
 /// [`LockSlot::meta`] from its parts.
@@ -346,6 +358,10 @@ pub struct Header {
     pub free_records: AtomicU64,
     /// Ticks that ended threads have lived.
     pub ended_ticks: AtomicU64,
+    /// How many threads ended while they held locks.
+    pub ended_count: AtomicU32,
+    /// Pages of the records of the last of those threads, in state [`ENDED`]; 0 where there is none.
+    pub ended: [AtomicU32; ENDED_RECORDS],
     /// Events that could not be counted: in a signal handler that interrupted the recorder, or without
     /// memory.
     pub lost_events: AtomicU64,
@@ -719,15 +735,17 @@ pub struct Record {
     pub directory_offset: AtomicU64,
     /// Where chance comes from.
     pub random: AtomicU64,
-    /// The page of this record.
-    pub page: AtomicU32,
+    /// How many of the record's entries have a [`Entry::hold_start`]; not under check.
+    pub held: AtomicU32,
     /// 1 while the thread is in the recorder's slow paths.
     pub busy: AtomicU32,
+    /// The page of this record.
+    pub page: AtomicU32,
     /// The next record in the list of all.
     pub next: AtomicU32,
     /// The next record on the free list.
     pub next_free: AtomicU32,
-    /// [`FREE`] or [`HELD`].
+    /// [`FREE`], [`HELD`] or [`ENDED`].
     pub state: AtomicU32,
     /// How often the thread's destructor has run.
     pub endings: AtomicU32,
@@ -761,6 +779,10 @@ pub struct Record {
     pub woken_at: AtomicU64,
     /// The page of this record's [`Tracer`]; 0 if there is none yet.
     pub tracer: AtomicU32,
+    /// When the thread ended, in ticks; in state [`ENDED`].
+    pub ended: AtomicU64,
+    /// The name of the ended thread, padded with zeros; in state [`ENDED`].
+    pub name: [AtomicU64; 2],
     /// Waits that found no room for a cell.
     pub others: Cell,
     /// Sums over earlier lock instances: see RECYCLE.
@@ -1304,7 +1326,7 @@ const _: () = {
     assert!(size_of::<Events>() <= PAGE as usize);
     assert!(bucket(u64::MAX) == BUCKETS - 1);
     // One line for all that the fast path reads of a record.
-    assert!(offset_of!(Record, directory_offset) < 64);
+    assert!(offset_of!(Record, directory_offset) < 64 && offset_of!(Record, held) < 64);
     assert!(
         offset_of!(Record, others) % 64 == 0
             && offset_of!(Record, recycled) % 64 == 0

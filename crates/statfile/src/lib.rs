@@ -16,10 +16,12 @@ pub mod speed;
 mod traced;
 pub mod writer;
 
-pub use live::{Described, Live, LiveHold, LiveLock, LiveThread, LiveWait, Log, Logged, LoggedLock, Unseen};
+pub use live::{
+    Described, EndedRecord, Live, LiveHold, LiveLock, LiveThread, LiveWait, Log, Logged, LoggedLock, Unseen,
+};
 pub use reader::{Follower, Locks, forget_longest, read, read_apart};
 pub use snapshot::{
-    ArrayEnd, ArrayStats, Durations, Error, EventCount, Hold, HoldNow, Holder, LockKind, LockStats, Module,
-    Site, Snapshot, ThreadStats, WaitNow,
+    ArrayEnd, ArrayStats, Durations, EndedThread, Error, EventCount, Hold, HoldNow, Holder, LockKind,
+    LockStats, Module, Site, Snapshot, ThreadStats, WaitNow,
 };
 pub use traced::{Event, Life, Recorded, Stretch, What, read_stretches};

@@ -49,6 +49,19 @@ pub struct LiveThread {
     pub wait: Option<LiveWait>,
 }
 
+/// A thread that ended while it held locks: see [`Live::hold`] and [`Live::holds`] of its record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedRecord {
+    /// Its record.
+    pub record: usize,
+    /// Its id, in the process's own namespace; a living thread may have the same one by now.
+    pub tid: u32,
+    /// Its name at its end.
+    pub name: String,
+    /// When it ended, in ticks: see [`Live::moment`].
+    pub at: u64,
+}
+
 /// A wait that goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiveWait {
@@ -190,6 +203,59 @@ impl Live {
             let tid = self.u32(field(offset_of!(Record, tid)));
             threads.push(LiveThread { record, tid, wait: self.wait(record) });
         }
+    }
+
+    /// The threads that ended while they held locks, as far as the process remembers them. As of the last
+    /// [`Live::look`].
+    #[must_use]
+    pub fn ended(&self) -> Vec<EndedRecord> {
+        if self.header32(offset_of!(Header, ended_count)) == 0 {
+            return Vec::new();
+        }
+        let pages = (0..layout::ENDED_RECORDS).map(|n| self.header32(offset_of!(Header, ended) + 4 * n));
+        pages
+            .filter(|&page| page != 0)
+            .filter_map(|page| {
+                let at = u64::from(page) * PAGE;
+                let field = |offset: usize| at + offset as u64;
+                let record = self.records.iter().position(|&record| record == at)?;
+                let half = |n: usize| self.u64(field(offset_of!(Record, name) + 8 * n));
+                let thread = EndedRecord {
+                    record,
+                    tid: self.u32(field(offset_of!(Record, tid))),
+                    name: layout::name_of([half(0), half(1)]),
+                    at: self.u64(field(offset_of!(Record, ended))),
+                };
+                (self.u32(field(offset_of!(Record, state))) == layout::ENDED).then_some(thread)
+            })
+            .collect()
+    }
+
+    /// The holds by ended threads of what keeps a waiter for `tag` waiting, with the thread of each. A hold is
+    /// over if one of `living` has the lock, unless both read.
+    #[must_use]
+    pub fn ended_holders(
+        &self,
+        ended: &[EndedRecord],
+        living: &[LiveThread],
+        tag: u64,
+    ) -> Vec<(EndedRecord, LiveHold)> {
+        if ended.is_empty() {
+            return Vec::new();
+        }
+        let tags = self.held_as(tag);
+        let reads = |tag: u64| {
+            self.lock(tag)
+                .is_none_or(|lock| matches!(lock.kind, LockKind::RwReaders | LockKind::SharedRwReaders))
+        };
+        let is_held = |tag: &u64| living.iter().any(|thread| self.hold(thread.record, *tag).is_some());
+        let held: Vec<u64> = tags.into_iter().flatten().filter(is_held).collect();
+        let hold = |thread: &EndedRecord, tag: u64| {
+            let is_over = held.iter().any(|&held| !reads(held) || !reads(tag));
+            let hold = self.hold(thread.record, tag).filter(|_| self.is_checked() || !is_over)?;
+            self.is_had(thread.record, &hold).then(|| (thread.clone(), hold))
+        };
+        tags.into_iter().flatten().flat_map(|tag| ended.iter().filter_map(move |of| hold(of, tag))).collect()
     }
 
     /// The wait that the thread of this record is in.

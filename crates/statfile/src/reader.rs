@@ -19,8 +19,8 @@ use crate::layout::{
 };
 use crate::packed::Packed;
 use crate::snapshot::{
-    ArrayEnd, ArrayStats, Durations, Error, EventCount, Hold, HoldNow, Holder, LockKind, LockStats, Module,
-    Site, Snapshot, ThreadStats, WaitNow,
+    ArrayEnd, ArrayStats, Durations, EndedThread, Error, EventCount, Hold, HoldNow, Holder, LockKind,
+    LockStats, Module, Site, Snapshot, ThreadStats, WaitNow,
 };
 
 /// Reads the statistics file at `path`. `now_ns` is `CLOCK_MONOTONIC` at the end of the run: the end of those
@@ -303,6 +303,7 @@ impl Taken {
 struct Lock {
     address: u64,
     kind: LockKind,
+    destroyed: bool,
     stack: u32,
     handover: u64,
     /// Who waits, and what of that is settled.
@@ -325,6 +326,8 @@ struct Thread {
     record: u32,
     tid: u32,
     lives: bool,
+    /// When the thread ended, in ticks, if it did while it held locks; and its name.
+    ended: Option<(u64, String)>,
     started: u64,
     last_seen: u64,
     wait_began: u64,
@@ -393,6 +396,26 @@ impl Sums {
             };
             let waits = Waits { charged, ..Waits::default() };
             self.others.push(Part { lock: index, of: Of::Holds(acquired), stack: 0, waits });
+        }
+    }
+
+    /// Forgets the holds of ended threads that are over: of locks that are gone, or that a living thread has; of
+    /// what several can read, if either has it alone.
+    fn end_holds(&self, threads: &mut [Thread]) {
+        let object = |tag: u64| {
+            let lock = &self.locks[self.known(tag)? as usize];
+            let reads = matches!(lock.kind, LockKind::RwReaders | LockKind::SharedRwReaders);
+            (!lock.destroyed).then_some((lock.kind.object(lock.address), reads))
+        };
+        let living = threads.iter().filter(|thread| thread.lives);
+        let held: HashSet<(u64, bool)> =
+            living.flat_map(|thread| thread.holds.iter().filter_map(|hold| object(hold.0))).collect();
+        for thread in threads.iter_mut().filter(|thread| thread.ended.is_some()) {
+            thread.holds.retain(|hold| {
+                object(hold.0).is_some_and(|(at, reads)| {
+                    !held.contains(&(at, false)) && (reads || !held.contains(&(at, true)))
+                })
+            });
         }
     }
 
@@ -618,6 +641,7 @@ impl Reader {
         let (mut records, mut holds) = (Vec::new(), Vec::new());
         let mut threads = std::mem::take(&mut sums.threads);
         threads.sort_by_key(|thread| thread.started);
+        sums.end_holds(&mut threads);
         for thread in threads {
             if thread.lives {
                 let lived = end_ns.saturating_sub(clock.moment(thread.started));
@@ -634,7 +658,7 @@ impl Reader {
                 let (lock, stack) = (sums.index(thread.wait_tag), thread.wait_stack);
                 sums.others.push(Part { lock, of: Of::Waits, stack, waits });
             }
-            if thread.lives {
+            if thread.lives || thread.ended.is_some() {
                 holds.extend(thread.holds.iter().map(|&(tag, _, acquired)| (tag, acquired)));
             }
             records.push(self.finish_thread(&thread, &sums, &stacks, &clock, (going_on, ticks)));
@@ -728,6 +752,7 @@ impl Reader {
                 tags[index] = layout::tag(layout::word_of(index as u32, meta), address);
                 lock.address = address;
                 lock.kind = LockKind::from_byte(layout::meta_kind(meta));
+                lock.destroyed = state == layout::DEAD;
                 acquired[index] = lock.kind.is_acquired();
                 lock.stack = table.u32(at + offset_of!(LockSlot, stack));
                 lock.handover = table.u64(at + offset_of!(LockSlot, handover));
@@ -775,6 +800,10 @@ impl Reader {
             record: page,
             tid: record.u32(offset_of!(Record, tid)),
             lives: record.u32(offset_of!(Record, state)) == layout::HELD,
+            ended: (record.u32(offset_of!(Record, state)) == layout::ENDED).then(|| {
+                let half = |n: usize| record.u64(offset_of!(Record, name) + 8 * n);
+                (record.u64(offset_of!(Record, ended)), layout::name_of([half(0), half(1)]))
+            }),
             started: record.u64(offset_of!(Record, started)),
             last_seen: record.u64(offset_of!(Record, last_seen)),
             wait_began: record.u64(offset_of!(Record, wait_began)),
@@ -986,7 +1015,15 @@ impl Reader {
             lock_waits: thread.waited_for_locks.count.saturating_add(of_locks),
             lock_wait_ns: clock.span(thread.waited_for_locks.total.saturating_add(ticks * of_locks)),
             waits,
-            holds: if thread.lives { thread.holds.iter().filter_map(hold).collect() } else { Vec::new() },
+            ended: thread
+                .ended
+                .as_ref()
+                .map(|(at, name)| EndedThread { name: name.clone(), at_ns: clock.moment(*at) }),
+            holds: if thread.lives || thread.ended.is_some() {
+                thread.holds.iter().filter_map(hold).collect()
+            } else {
+                Vec::new()
+            },
         }
     }
 

@@ -120,6 +120,8 @@ pub struct ThreadStats {
     pub tid: u32,
     /// Whether it was there at the end, or is now.
     pub lives: bool,
+    /// Of a thread that ended while it held `holds`.
+    pub ended: Option<EndedThread>,
     /// `CLOCK_MONOTONIC` at the first use of a lock by the last one, in nanoseconds.
     pub started_ns: u64,
     /// How often it waited, for anything.
@@ -134,6 +136,15 @@ pub struct ThreadStats {
     pub waits: Option<WaitNow>,
     /// What it holds. Locks counted together are missing.
     pub holds: Vec<HoldNow>,
+}
+
+/// What is known of a thread that ended while it held locks.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EndedThread {
+    /// The thread's name at its end.
+    pub name: String,
+    /// `CLOCK_MONOTONIC` at its end, in nanoseconds.
+    pub at_ns: u64,
 }
 
 /// A wait that goes on.
@@ -323,6 +334,17 @@ impl LockKind {
         }
     }
 
+    /// Where the lock is that the program knows, which is counted at `address`.
+    #[must_use]
+    pub const fn object(self, address: u64) -> u64 {
+        match self {
+            LockKind::RwWriters | LockKind::SharedRwWriters => {
+                address.saturating_sub(LockKind::WRITERS as u64)
+            }
+            _ => address,
+        }
+    }
+
     /// What stands for the address of this semaphore of an array: nothing of a process lies there.
     #[must_use]
     pub const fn in_array(id: u32, number: u16) -> u64 {
@@ -367,12 +389,7 @@ impl LockStats {
     /// Where the object is that the program knows.
     #[must_use]
     pub const fn object(&self) -> u64 {
-        match self.kind {
-            LockKind::RwWriters | LockKind::SharedRwWriters => {
-                self.address.saturating_sub(LockKind::WRITERS as u64)
-            }
-            _ => self.address,
-        }
+        self.kind.object(self.address)
     }
 }
 

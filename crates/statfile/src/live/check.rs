@@ -221,9 +221,7 @@ impl Live {
 
     fn name(&self, at: u64) -> String {
         let half = |n: u64| self.u64(at.saturating_add(offset_of!(LogSlot, name) as u64 + 8 * n));
-        let bytes: Vec<u8> = [half(0), half(1)].into_iter().flat_map(u64::to_ne_bytes).collect();
-        let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        String::from_utf8_lossy(&bytes[..len]).into_owned()
+        layout::name_of([half(0), half(1)])
     }
 
     fn about_a_lock(&self, at: u64, thread: Serial, kind: u32) -> Option<(Event, Vec<LoggedLock>)> {
@@ -303,7 +301,7 @@ impl Live {
         };
         let destroyed = state == layout::DEAD;
         Some(Described {
-            address: object(self.u64(at.saturating_add(offset_of!(CheckSlot, address) as u64)), kind),
+            address: kind.object(self.u64(at.saturating_add(offset_of!(CheckSlot, address) as u64))),
             kind,
             created_at: self.stack(stack),
             class: ClassKey(if stack == 0 { lock.0 } else { ClassKey::BY_STACK | stack }),
@@ -367,6 +365,15 @@ impl Live {
     pub fn wait_join(&self, record: usize) -> Option<u64> {
         let at = self.checked(record)? + offset_of!(Checked, wait_join) as u64;
         Some(self.u64(at)).filter(|&thread| thread != 0)
+    }
+
+    /// Whether the lock itself says so, under check, of this hold by an ended thread.
+    pub(super) fn is_had(&self, record: usize, hold: &LiveHold) -> bool {
+        let says = |lock: Described| {
+            let alone = lock.holder == Some(self.serial(record));
+            !lock.destroyed && (alone || (hold.mode != Mode::Exclusive && lock.readers > 0))
+        };
+        !self.is_checked() || self.describe(self.lock_id(hold.tag)).is_some_and(says)
     }
 
     /// The stack that took this lock.
@@ -501,13 +508,5 @@ impl Live {
 
     fn is_inside(&self, at: u64, len: u64) -> bool {
         at.is_multiple_of(4) && at.checked_add(len).is_some_and(|end| end <= self.len)
-    }
-}
-
-/// Where the object is that the program knows.
-fn object(address: u64, kind: LockKind) -> u64 {
-    match kind {
-        LockKind::RwWriters | LockKind::SharedRwWriters => address.wrapping_sub(LockKind::WRITERS as u64),
-        _ => address,
     }
 }

@@ -217,6 +217,7 @@ impl Wait {
             && let Some(account) = Account::of(map, lock)
         {
             account.handed_over(now);
+            threads::ended_let_go(map, lock, None);
         }
     }
 }
@@ -551,7 +552,7 @@ impl<H: Host> Recorder<H> {
         entry.acquisitions.store(count.wrapping_add(1), Relaxed);
         record.until_sample.store(left - 1, Relaxed);
         entry.site.store(pc as u64, Relaxed);
-        entry.hold_start.store(layout::HELD_UNTIMED, Relaxed);
+        threads::hold_begins(record, entry, layout::HELD_UNTIMED);
         true
     }
 
@@ -575,10 +576,10 @@ impl<H: Host> Recorder<H> {
     #[inline(always)]
     pub fn released_at_once(&'static self, lock: LockRef<'_>) -> bool {
         let found = find_unmarked::<H>(lock).filter(|_| !waits::writers_marked(lock));
-        found.is_some_and(|(_, entry)| {
-            let untimed = entry.hold_start.load(Relaxed) <= layout::HELD_UNTIMED;
+        found.is_some_and(|(record, entry)| {
+            let untimed = entry.hold_start.load(Relaxed) == layout::HELD_UNTIMED;
             if untimed {
-                entry.hold_start.store(0, Relaxed);
+                threads::hold_ends(record, entry);
             }
             untimed
         })
@@ -870,26 +871,53 @@ impl<H: Host> Recorder<H> {
             return false;
         }
         let found = find::<H>(lock);
+        let marked = waits::is_marked(lock);
+        if found.is_none_or(|(_, entry)| entry.hold_start.load(Relaxed) == 0) {
+            self.released_for_another(lock);
+            if found.is_some() && !marked {
+                return false;
+            }
+        }
         let traces = found.is_some_and(|(record, _)| {
             // SAFETY: the record's own mapping.
             let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
             trace::note_in_stretch(map, record, layout::TRACE_RELEASED, lock.word.load(Relaxed), pc as u64)
         });
         match found {
-            Some((record, entry)) if !waits::is_marked(lock) => hold_ended(record, entry),
-            Some((_, entry)) => self.released_while_others_wait(lock, entry, CallSite { pc, sp }),
+            Some((record, entry)) if !marked => hold_ended(record, entry),
+            Some(found) => self.released_while_others_wait(lock, found, CallSite { pc, sp }),
             None => Self::released_without_an_entry(address),
         }
         traces
     }
 
+    /// The calling thread releases a lock of which its record has no hold: if an ended thread took the lock,
+    /// that thread's hold is over. The calling thread may be that one, in one of its last destructors.
+    fn released_for_another(&'static self, lock: LockRef<'_>) {
+        if self.state.load(Acquire) == ON && !self.is_forked() {
+            let map = self.current();
+            if map.header().ended_count.load(Relaxed) != 0 {
+                let of = if H::word() == GONE.word() { Some(sys::tid()) } else { None };
+                threads::ended_let_go(map, lock, of);
+            }
+        }
+    }
+
     /// Takes the time that others have waited for it upon the hold that ends.
-    fn released_while_others_wait(&'static self, lock: LockRef<'_>, entry: &Entry, site: CallSite) {
-        let Some(visit) = self.enter() else { return entry.hold_start.store(0, Relaxed) };
+    fn released_while_others_wait(
+        &'static self,
+        lock: LockRef<'_>,
+        found: (&'static Record, &'static Entry),
+        site: CallSite,
+    ) {
+        let entry = found.1;
+        let Some(visit) = self.enter() else {
+            threads::hold_ends(found.0, entry);
+            return;
+        };
         let (map, record) = (visit.map, visit.record);
         let Some(account) = Account::of(map, lock) else { return hold_ended(record, entry) };
-        let start = entry.hold_start.load(Relaxed);
-        entry.hold_start.store(0, Relaxed);
+        let start = threads::hold_ends(record, entry);
         let now = clock::ticks(record.clock.load(Relaxed));
         record.last_seen.store(now, Relaxed);
         let charge = account.settle(now);
@@ -1231,7 +1259,7 @@ fn hold_begins(record: &Record, entry: &Entry) {
     } else {
         layout::HELD_UNTIMED
     };
-    entry.hold_start.store(start, Relaxed);
+    threads::hold_begins(record, entry, start);
 }
 
 fn hold_begins_after_wait(record: &Record, entry: &Entry, now: u64) {
@@ -1240,7 +1268,7 @@ fn hold_begins_after_wait(record: &Record, entry: &Entry, now: u64) {
         draw(record);
     }
     let start = if picked { now & !NOT_PICKED } else { now | NOT_PICKED };
-    entry.hold_start.store(start, Relaxed);
+    threads::hold_begins(record, entry, start);
 }
 
 /// When the next hold is to be picked, if the last one is: uniformly distributed, with a mean of
@@ -1257,8 +1285,7 @@ fn draw(record: &Record) {
 }
 
 fn hold_ended(record: &Record, entry: &Entry) {
-    let start = entry.hold_start.load(Relaxed);
-    entry.hold_start.store(0, Relaxed);
+    let start = threads::hold_ends(record, entry);
     if is_of_picked(start) {
         end_picked(record, entry, start);
     }

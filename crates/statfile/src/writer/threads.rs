@@ -1,12 +1,19 @@
 //! Thread records: taken by a thread at its first use of a lock, handed on at its end.
+//!
+//! ENDED. A thread that ends while it holds locks leaves its record as it is, so that its holds are told from
+//! those of living threads. [`ENDED_RECORDS`] such records are kept: the next one takes the place of the
+//! oldest, whose holds are forgotten. A hold of an ended thread is over when another thread releases the lock,
+//! or has it alone after a wait.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::map::Map;
 use super::{add, clock, sys};
 use crate::layout::{
-    self, CHUNK_ENTRIES, CHUNK_PAGES, Entry, Events, FREE, HELD, Holds, PAGE, Record, SMALL_DIRECTORY,
+    self, CHUNK_ENTRIES, CHUNK_PAGES, ENDED, ENDED_RECORDS, Entry, Events, FREE, HELD, Holds, MARK, PAGE,
+    Record, SMALL_DIRECTORY,
 };
+use crate::{LockKind, writer::LockRef};
 
 /// A record for the calling thread; a used one if there is any. Its figures go on from where they are: they
 /// are sums over all holders.
@@ -31,6 +38,7 @@ pub(super) fn take(map: Map) -> Option<&'static Record> {
     record.busy.store(0, Relaxed);
     record.woken_by.store(0, Relaxed);
     record.nested.store(0, Relaxed);
+    record.held.store(0, Relaxed);
     super::trace::begins(map, record);
     record.tid.store(sys::tid(), Relaxed);
     if header.check.load(Relaxed) != 0 {
@@ -69,24 +77,126 @@ fn make(map: Map) -> Option<&'static Record> {
     Some(record)
 }
 
-/// Hands `record` back: its thread ends.
+/// Hands `record` back, or keeps it (ENDED): its thread ends.
 pub(super) fn give_back(map: Map, record: &'static Record) {
     let header = map.header();
     let now = clock::ticks(header.clock.load(Relaxed));
     // It was cancelled while it waited.
     super::blocking::end_shown(map, record, now, false);
-    if header.check.load(Relaxed) != 0 {
-        super::check::ends(map, record);
-    }
+    let holds =
+        if header.check.load(Relaxed) != 0 { super::check::ends(map, record) } else { holds_on(map, record) };
     let lived = now.saturating_sub(record.started.load(Relaxed));
-    record.state.store(FREE, Relaxed);
     header.ended_ticks.fetch_add(lived, Relaxed);
+    if !holds {
+        return hand_on(map, record);
+    }
+    let name = sys::thread_name();
+    record.name.iter().zip(name).for_each(|(to, half)| to.store(half, Relaxed));
+    record.ended.store(now, Relaxed);
+    // Release: for a reader that finds the record in this state.
+    record.state.store(ENDED, Release);
+    let place = header.ended_count.fetch_add(1, Relaxed) as usize % ENDED_RECORDS;
+    let oldest = header.ended[place].swap(record.page.load(Relaxed), AcqRel);
+    if oldest != 0 {
+        // SAFETY: a page of a record, which is now in no list.
+        let oldest = unsafe { map.record(oldest) };
+        if header.check.load(Relaxed) != 0 {
+            super::check::forget_holds(map, oldest);
+        } else {
+            forget_holds(map, oldest, |_| true);
+        }
+        hand_on(map, oldest);
+    }
+}
+
+/// To the next thread that needs a record.
+fn hand_on(map: Map, record: &Record) {
+    let header = map.header();
+    record.state.store(FREE, Relaxed);
     let page = record.page.load(Relaxed);
     // Release: the next holder sees all that this one wrote.
     let _ = header.free_records.fetch_update(AcqRel, Acquire, |head| {
         record.next_free.store(head as u32, Relaxed);
         Some(((head >> 32).wrapping_add(1) << 32) | u64::from(page))
     });
+}
+
+/// The record notes the beginning of a hold.
+#[inline(always)]
+pub(super) fn hold_begins(record: &Record, entry: &Entry, start: u64) {
+    let is_new = entry.hold_start.load(Relaxed) == 0;
+    record.held.store(record.held.load(Relaxed).wrapping_add(is_new.into()), Relaxed);
+    entry.hold_start.store(start, Relaxed);
+}
+
+/// The record notes the end of a hold; when the hold began, 0 if there was none.
+#[inline(always)]
+pub(super) fn hold_ends(record: &Record, entry: &Entry) -> u64 {
+    let start = entry.hold_start.load(Relaxed);
+    record.held.store(record.held.load(Relaxed).wrapping_sub((start != 0).into()), Relaxed);
+    entry.hold_start.store(0, Relaxed);
+    start
+}
+
+/// Whether the ending thread holds a lock that is still there. The kernel passes robust mutexes on.
+fn holds_on(map: Map, record: &Record) -> bool {
+    let passes = |entry: &Entry| {
+        let tag = entry.tag.load(Relaxed);
+        let word = (tag >> 32) as u32;
+        let slot = map.lock(word & layout::INDEX_MASK);
+        let meta = slot.map_or(0, |slot| slot.meta.load(Relaxed));
+        layout::meta_state(meta) != layout::LIVE
+            || layout::word_of(word & layout::INDEX_MASK, meta) != word
+            || layout::meta_kind(meta) == LockKind::RobustMutex as u8
+    };
+    forget_holds(map, record, passes);
+    record.held.load(Relaxed) != 0
+}
+
+/// Forgets the holds that `is_over` says of. Those of locks without an entry of their own are not known apart.
+fn forget_holds(map: Map, record: &Record, is_over: impl Fn(&Entry) -> bool) {
+    hold_ends(record, &record.overflow);
+    let mut left = record.held.load(Relaxed);
+    for chunk in 0..record.directory_len.load(Relaxed) {
+        for index in chunk * CHUNK_ENTRIES..(chunk + 1) * CHUNK_ENTRIES {
+            if left == 0 {
+                return;
+            }
+            let Some(entry) = entry_at(map, record, index) else { break };
+            if entry.hold_start.load(Relaxed) != 0 {
+                left -= 1;
+                if is_over(entry) {
+                    hold_ends(record, entry);
+                }
+            }
+        }
+    }
+    // A signal handler that left by a jump has miscounted.
+    record.held.store(record.held.load(Relaxed).wrapping_sub(left), Relaxed);
+}
+
+/// The calling thread has the lock, or releases it: no ended thread holds it alone (ENDED). `of`: the ended
+/// thread that is meant, where several can hold the lock.
+pub(super) fn ended_let_go(map: Map, lock: LockRef<'_>, of: Option<u32>) {
+    let header = map.header();
+    if header.ended_count.load(Relaxed) == 0 || (lock.writers.is_some() && of.is_none()) {
+        return;
+    }
+    let word = lock.word.load(Relaxed) & !MARK;
+    let tag = layout::tag(word, lock.address as u64);
+    for page in header.ended.iter().map(|page| page.load(Acquire)).filter(|&page| page != 0) {
+        // SAFETY: a page of a record, and records stay records.
+        let record = unsafe { map.record(page) };
+        let chunk = (word & layout::INDEX_MASK) / CHUNK_ENTRIES;
+        if record.state.load(Acquire) == ENDED
+            && of.is_none_or(|tid| record.tid.load(Relaxed) == tid)
+            && chunk < record.directory_len.load(Relaxed)
+            && let Some(entry) = entry_at(map, record, word & layout::INDEX_MASK)
+            && entry.tag.load(Relaxed) == tag
+        {
+            hold_ends(record, entry);
+        }
+    }
 }
 
 /// The entry of the lock that `word` and `address` have been found to name, made ready for it. `None` without
@@ -175,7 +285,7 @@ fn recycle(record: &Record, entry: &Entry) {
         sum.samples.load(Relaxed).saturating_add(timed.saturating_mul(1 << layout::FIRST_BITS));
     sum.samples.store(sum_of_samples, Relaxed);
     entry.site.store(0, Relaxed);
-    entry.hold_start.store(0, Relaxed);
+    hold_ends(record, entry);
 }
 
 /// From the directory in the record's page to one for all locks there can be.

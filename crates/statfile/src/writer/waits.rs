@@ -124,6 +124,7 @@ pub(super) fn hold_begins(record: &Record, entry: &Entry, lock: LockRef<'_>) {
     let now = clock::ticks(record.clock.load(Relaxed));
     if lock.writers.is_none() {
         account.handed_over(now);
+        super::threads::ended_let_go(map, lock, None);
     }
     super::hold_begins_after_wait(record, entry, now);
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use crate::common::{
     Lock, NOWHERE, SMALL, at, here, host, now, of, only_file, pair, recording, snapshot, start,
 };
 use poundlock_statfile::writer::{CallSite, Host, LockRef, Manner, Options};
-use poundlock_statfile::{Follower, Hold, LockKind, LockStats, Snapshot, layout};
+use poundlock_statfile::{Follower, Hold, Live, LockKind, LockStats, Snapshot, ThreadStats, layout};
+use poundlock_testing::elsewhere;
 
 /// Return addresses of acquisitions.
 const FIRST: usize = 0x1000;
@@ -316,6 +318,128 @@ fn what_is_held_and_waited_for_now_is_said() {
     recorder.released(lock.seen(), NOWHERE);
     let found = snapshot(directory.path());
     assert!(found.records[0].waits.is_none() && found.records[0].holds.is_empty());
+}
+
+/// A thread of this name that takes the lock after `before` pairs, and ends with it.
+fn ends_with<H: Host>(lock: LockRef<'static>, name: &str, before: u64) -> u32 {
+    let body = move || {
+        (0..before).for_each(|_| pair::<H>(lock));
+        H::recorder().acquired(lock, CallSite::at(FIRST), Manner::LOCK);
+        // SAFETY: always succeeds.
+        (unsafe { libc::syscall(libc::SYS_gettid) }) as u32
+    };
+    // Joined as a thread, not as a scope: its destructors have run.
+    thread::Builder::new().name(name.to_owned()).spawn(body).expect("a thread").join().expect("no panic")
+}
+
+/// The ended threads of which the file says that they hold the lock at `address`.
+fn ended(found: &Snapshot, address: usize) -> Vec<&ThreadStats> {
+    let holds = |thread: &&ThreadStats| thread.holds.iter().any(|hold| hold.address == address as u64);
+    let all: Vec<&ThreadStats> = found.records.iter().filter(holds).collect();
+    assert!(all.iter().all(|thread| thread.ended.is_some() && !thread.lives), "{all:?}");
+    all
+}
+
+#[test]
+fn what_an_ended_thread_held_is_not_held_by_the_next_one() {
+    if elsewhere() {
+        return;
+    }
+    recording!(Ended: directory, recorder);
+    let words: &'static [AtomicU32; 2] = Box::leak(Box::default());
+    let [first, second] = [0, 1].map(|n| &words[n]);
+    // Holds that are timed, and one of those that most likely are not.
+    for (kind, writers, before) in [
+        (LockKind::Mutex, None, 0),
+        (LockKind::Mutex, None, 40),
+        (LockKind::Spinlock, None, 1),
+        (LockKind::PriorityMutex, None, 1),
+        (LockKind::RwWriters, None, 1),
+        (LockKind::RwReaders, Some(second), 40),
+    ] {
+        words.iter().for_each(|word| word.store(0, Relaxed));
+        let address = 0x1000 * (1 + kind as usize) + 64 * before as usize;
+        let lock = LockRef { word: first, address, kind, writers };
+        let tid = ends_with::<Ended>(lock, "loader", before);
+        let file = only_file(directory.path());
+        thread::spawn(move || {
+            let asked = match writers {
+                Some(word) => LockRef {
+                    word,
+                    address: address + LockKind::WRITERS,
+                    kind: LockKind::RwWriters,
+                    writers: None,
+                },
+                None => lock,
+            };
+            let wait = recorder.wait_begin(asked, here(), Manner::LOCK);
+            let found = poundlock_statfile::read(&file, now()).expect("a good file");
+            let [holder] = &ended(&found, address)[..] else { panic!("{kind}: {:#?}", found.records) };
+            assert_eq!((holder.tid, holder.holds[0].acquired_at), (tid, FIRST as u64));
+            assert_eq!(holder.ended.as_ref().expect("it ended").name, "loader");
+            let mut live = Live::open(&file).expect("a good file");
+            let mut living = Vec::new();
+            live.look(&mut living);
+            let tag = living.iter().find_map(|thread| thread.wait).expect("it waits").tag;
+            let [(holder, hold)] = &live.ended_holders(&live.ended(), &living, tag)[..] else {
+                panic!("{kind}: no holder")
+            };
+            assert_eq!((holder.tid, hold.acquired_at), (tid, FIRST as u64));
+            if writers.is_some() {
+                return drop(wait);
+            }
+            // Somebody released it after all.
+            recorder.acquired_after_wait(lock, wait, NOWHERE, Manner::LOCK);
+            assert!(live.ended_holders(&live.ended(), &living, tag).is_empty(), "{kind}");
+            recorder.released(lock, NOWHERE);
+        })
+        .join()
+        .expect("no panic");
+    }
+}
+
+#[test]
+fn a_hold_of_an_ended_thread_is_over_when_another_releases_the_lock() {
+    if elsewhere() {
+        return;
+    }
+    recording!(Passed: directory, recorder);
+    let lock: &'static Lock = Box::leak(Box::default());
+    for before in [0, 40] {
+        ends_with::<Passed>(lock.seen(), "passes", before);
+        assert_eq!(ended(&snapshot(directory.path()), lock.address()).len(), 1);
+        // As another thread that has used the lock before, and as one that has not.
+        thread::spawn(move || {
+            if before != 0 {
+                pair::<Passed>(lock.seen());
+            }
+            recorder.released(lock.seen(), NOWHERE);
+        })
+        .join()
+        .expect("no panic");
+        assert!(ended(&snapshot(directory.path()), lock.address()).is_empty());
+    }
+}
+
+#[test]
+fn threads_that_end_with_locks_take_bounded_room() {
+    if elsewhere() {
+        return;
+    }
+    const THREADS: usize = 200;
+    recording!(Many: directory, recorder);
+    let locks: &'static [Lock; THREADS] = Box::leak(Box::new(std::array::from_fn(|_| Lock::default())));
+    for lock in locks {
+        ends_with::<Many>(lock.seen(), "leaves", 0);
+    }
+    let found = snapshot(directory.path());
+    assert!(found.records.len() <= layout::ENDED_RECORDS + 2, "{}", found.records.len());
+    let known: Vec<usize> = (0..THREADS).filter(|&n| !ended(&found, locks[n].address()).is_empty()).collect();
+    assert_eq!(known, (THREADS - layout::ENDED_RECORDS..THREADS).collect::<Vec<_>>());
+    assert_eq!(found.locks.iter().map(|lock| lock.acquisitions).sum::<u64>(), THREADS as u64);
+    // A destroyed lock is nobody's.
+    recorder.destroyed(locks[THREADS - 1].seen(), NOWHERE);
+    assert!(ended(&snapshot(directory.path()), locks[THREADS - 1].address()).is_empty());
 }
 
 #[test]

@@ -393,9 +393,10 @@ impl<H: Host> Recorder<H> {
     }
 }
 
-/// The thread ends.
-pub(super) fn ends(map: Map, record: &'static Record) {
+/// The thread ends. Whether it holds locks that it should have released.
+pub(super) fn ends(map: Map, record: &'static Record) -> bool {
     let own = record.checked().serial.load(Relaxed);
+    let mut holds = false;
     for held in held::list(map, record) {
         let Some(known) = locks::by_word(map, held.word.load(Relaxed)) else { continue };
         let kind = LockKind::from_byte(meta_kind(known.slot.meta.load(Relaxed)));
@@ -409,8 +410,12 @@ pub(super) fn ends(map: Map, record: &'static Record) {
                 ..Finding::about(Wrong::ExitHeld, known, 0)
             };
             found(map, record, &finding);
+            holds = true;
+        } else {
+            held::remove(map, record, held);
         }
     }
+    holds
 }
 
 /// What there is to say about a lock of which the word does not name its own slot.

@@ -711,12 +711,17 @@ impl<H: Host> Recorder<H> {
     }
 }
 
-/// The thread ends, and its record becomes free.
-pub(super) fn ends(map: Map, record: &'static Record) {
-    misuse::ends(map, record);
-    held::clear(map, record);
+/// The thread ends. Whether it leaves locks held, which its list still names.
+pub(super) fn ends(map: Map, record: &'static Record) -> bool {
+    let holds = misuse::ends(map, record);
+    if !holds {
+        held::clear(map, record);
+    }
     log::ends(map, record);
+    holds
 }
+
+pub(super) use held::clear as forget_holds;
 
 /// HOLDER, if it is readers of which one lets go.
 fn one_reader_less(holder: u32) -> Option<u32> {
