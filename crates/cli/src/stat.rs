@@ -9,7 +9,7 @@ mod diff;
 mod events;
 mod figures;
 mod holders;
-mod inside;
+pub(crate) mod inside;
 mod json;
 pub(crate) mod names;
 mod page;

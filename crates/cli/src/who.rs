@@ -73,7 +73,15 @@ pub(crate) struct Origin {
     core: Option<PathBuf>,
 }
 
+/// What is said of a holder that has ended.
+const GONE: &str = "has ended: nobody will release it";
+
 impl Origin {
+    /// Whether a thread that holds something, and is none of those that were looked at, has ended.
+    fn has_ended(&self, id: u32) -> bool {
+        self.elsewhere(id) == GONE
+    }
+
     fn pid(&self) -> Option<u32> {
         self.pid
     }
@@ -114,7 +122,7 @@ impl Origin {
 
     /// What is to be said of an owner that is no thread of the process.
     fn elsewhere(&self, id: u32) -> String {
-        let gone = "has ended: nobody will release it".to_owned();
+        let gone = GONE.to_owned();
         let (Some(pid), None) = (self.pid, &self.core) else {
             return "is not in the core file: it had ended, or is of another process".to_owned();
         };
@@ -126,6 +134,8 @@ impl Origin {
         let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:")).map(str::trim);
         let name = status.lines().find_map(|line| line.strip_prefix("Name:")).map(str::trim);
         match (leader, name) {
+            // All of its threads that live were looked at.
+            (Some(leader), _) if leader == pid.to_string() => gone,
             (Some(leader), Some(name)) => format!("is of process {leader} ({name})"),
             _ => gone,
         }

@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod docs;
 mod dropin;
+mod ended;
 mod manual;
 mod misuse;
 mod odd_systems;

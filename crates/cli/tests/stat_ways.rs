@@ -85,7 +85,7 @@ fn wide(arguments: &[&str]) -> Command {
 
 /// The process that a `stat` has started.
 #[track_caller]
-fn only_child(stat: i32) -> i32 {
+pub(crate) fn only_child(stat: i32) -> i32 {
     let children = std::fs::read_to_string(format!("/proc/{stat}/task/{stat}/children")).expect("a child");
     children.trim().parse().expect("one")
 }

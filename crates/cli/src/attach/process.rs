@@ -11,6 +11,7 @@ use super::bpf;
 use super::record::Words;
 use super::stacks::{Copied, NO_STACK, Object, StackId, Stacks};
 use super::waits::{Place, Sort, Waited, Waiting};
+use crate::observe::proc::memory_of;
 use crate::observe::symbols::{Space, Symbols};
 use crate::observe::words::sleeps_in_go;
 use crate::remote::Memory as _;
@@ -86,7 +87,7 @@ struct Told {
 impl Process {
     /// One that runs, or has run: then what it has mapped comes in records.
     pub(super) fn new(pid: u32, since: u64, parent: Option<&Process>) -> Process {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let text = std::fs::read_to_string(format!("/proc/{}/maps", memory_of(pid))).unwrap_or_default();
         let mut maps = Maps::parse(&text);
         if maps.0.is_empty()
             && let Some(parent) = parent

@@ -5,7 +5,8 @@
 //! semaphores of arrays are in [`super::arrays`]. A thread that was woken from its wait for a condition variable waits
 //! for the mutex, which is seen where that is the C library's; before, it can be woken by anybody, so that it ends a
 //! chain, as does one at a barrier. Only where every thread of the process waits, all of them without a limit on the
-//! time, there is nobody left to do so.
+//! time, there is nobody left to do so. A thread that waits for a lock which an ended thread left locked will never
+//! get it, whatever others do.
 //!
 //! What is seen is true at one moment: each wait was there at two looks, and was the same one (its beginning tells),
 //! and each hold is the same before and after the second. So all of them were there at once.
@@ -51,6 +52,8 @@ pub(super) struct Deadlock {
     pub(super) parties: Vec<Party>,
     /// All threads of the process wait, and nobody is left to wake one.
     pub(super) everyone: bool,
+    /// The thread that ended and left the lock locked for which all parties wait, and its hold.
+    pub(super) left: Option<(Serial, Hold)>,
 }
 
 /// What earlier looks have seen of a process.
@@ -74,6 +77,36 @@ fn key(parties: &[Party]) -> Key {
     key
 }
 
+/// As others come to wait for what an ended thread left, that is no new deadlock. No record has this number.
+fn key_of_left((serial, hold): &(Serial, Hold)) -> Key {
+    vec![(usize::MAX, u64::from(serial.0) << 32 | u64::from(hold.sequence))]
+}
+
+/// The threads that wait for what ended threads left locked: all those that wait for one lock together. Whose that
+/// was, `left_by` says.
+fn left_locked(
+    parties: &[Party],
+    left_by: impl Fn(&Party) -> Option<(Serial, Hold)>,
+) -> impl Iterator<Item = Deadlock> {
+    let mut found: Vec<Deadlock> = Vec::new();
+    for party in parties.iter().filter(|party| !gives_up(party)) {
+        let Some((serial, hold)) = left_by(party) else { continue };
+        let same = |deadlock: &&mut Deadlock| {
+            let left = deadlock.left.as_ref();
+            left.is_some_and(|(of, left)| (*of, left.sequence) == (serial, hold.sequence))
+        };
+        match found.iter_mut().find(same) {
+            Some(deadlock) => deadlock.parties.push(party.clone()),
+            None => found.push(Deadlock {
+                parties: vec![party.clone()],
+                everyone: false,
+                left: Some((serial, hold)),
+            }),
+        }
+    }
+    found.into_iter()
+}
+
 impl Waits {
     /// Looks at the threads of a process. `state` says what a thread does, by its id in the process's own
     /// namespace; `tasks` how many threads there are.
@@ -95,24 +128,27 @@ impl Waits {
             .into_iter()
             .map(|cycle| cycle.into_iter().map(|n| parties[n].clone()).collect::<Vec<_>>())
             .filter(|cycle| cycle.iter().all(|party| !gives_up(party) && stands(feed, party)))
-            .map(|parties| Deadlock { parties, everyone: false })
+            .map(|parties| Deadlock { parties, everyone: false, left: None })
             .collect();
+        seen.extend(left_locked(parties, |party| feed.left_by(&party.wait, threads)));
         if seen.is_empty()
             && parties.len() == threads.len()
             && is_everyone(parties, state)
             && tasks() == Some(parties.len())
         {
-            seen.push(Deadlock { parties: parties.clone(), everyone: true });
+            seen.push(Deadlock { parties: parties.clone(), everyone: true, left: None });
         }
         let mut candidates = HashMap::new();
         let mut lasting = Vec::new();
         for deadlock in seen {
-            let key = key(&deadlock.parties);
+            let key = deadlock.left.as_ref().map_or_else(|| key(&deadlock.parties), key_of_left);
             if self.told.contains(&key) {
                 continue;
             }
             let since = self.candidates.get(&key).copied().unwrap_or(now);
-            if now - since >= if deadlock.everyone { EVERYONE_NS } else { LASTS_NS } {
+            if now - since
+                >= if deadlock.everyone || deadlock.left.is_some() { EVERYONE_NS } else { LASTS_NS }
+            {
                 self.told.insert(key);
                 lasting.push(deadlock);
             } else {
@@ -288,6 +324,7 @@ pub(super) mod tests {
                 mode,
                 address,
                 began: 1,
+                tag: address << 32,
                 timed: false,
                 joins: None,
             },
@@ -335,6 +372,18 @@ pub(super) mod tests {
         let joiner = party(1, LockKind::Join, 2, &[(8, ALONE)]);
         assert_eq!(found(&[joiner.clone(), party(2, MUTEX, 8, &[])]), [[0, 1]]);
         assert!(found(&[joiner, party(3, MUTEX, 8, &[])]).is_empty());
+    }
+
+    #[test]
+    fn all_that_wait_for_what_an_ended_thread_left_are_one_deadlock() {
+        let mut timed = party(4, MUTEX, 8, &[]);
+        timed.wait.timed = true;
+        let all = [party(1, MUTEX, 8, &[]), party(2, MUTEX, 9, &[]), party(3, MUTEX, 8, &[]), timed];
+        let left_by = |party: &Party| (party.wait.address == 8).then(|| (Serial(7), Hold::of(8, ALONE, 1)));
+        let found: Vec<Deadlock> = left_locked(&all, left_by).collect();
+        let [one] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(one.parties.iter().map(|party| party.tid).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(one.left.as_ref().map(|(serial, _)| *serial), Some(Serial(7)));
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub(super) struct Wait {
     pub(super) address: u64,
     /// Tells it from every other wait of the thread.
     pub(super) began: u64,
+    /// As the process names the lock in waits and holds.
+    pub(super) tag: u64,
     /// It ends by itself, at a time.
     pub(super) timed: bool,
     /// The thread whose end it is, as a `pthread_t`.
@@ -138,6 +140,7 @@ impl Feed {
             mode: self.live.wait_mode(record),
             address: described.address,
             began: wait.began,
+            tag: wait.tag,
             timed: self.live.wait_is_timed(record),
             joins: self.live.wait_join(record),
         };
@@ -150,14 +153,24 @@ impl Feed {
     }
 
     pub(super) fn holds(&self, record: usize) -> Vec<Hold> {
-        let hold = |hold: LiveHold| Hold {
+        self.live.holds(record).into_iter().map(|hold| self.hold(hold)).collect()
+    }
+
+    fn hold(&self, hold: LiveHold) -> Hold {
+        Hold {
             lock: self.live.lock_id(hold.tag),
             mode: hold.mode,
             sequence: hold.sequence,
             stack: self.live.hold_stack(&hold),
             live: Some(hold),
-        };
-        self.live.holds(record).into_iter().map(hold).collect()
+        }
+    }
+
+    /// The thread that ended while it held what is waited for, and its hold.
+    pub(super) fn left_by(&self, wait: &Wait, threads: &[LiveThread]) -> Option<(Serial, Hold)> {
+        let ended = self.live.ended();
+        let holders = self.live.ended_holders(&ended, threads, wait.tag).into_iter();
+        holders.map(|(thread, hold)| (self.live.serial(thread.record), self.hold(hold))).next()
     }
 
     /// Asks the process to log the end of a hold. Whether it could be asked.

@@ -350,7 +350,7 @@ impl Process {
         }
         self.waits_looked_at = now;
         let mut waits = std::mem::take(&mut self.waits);
-        let tasks = || proc::tasks(self.outer).map(|tasks| tasks.len());
+        let tasks = || living_tasks(self.outer);
         let found = waits.look(&self.feed, &self.now, now, &|tid| self.state(tid), &tasks);
         self.waits = waits;
         for deadlock in found {
@@ -364,7 +364,7 @@ impl Process {
     pub(super) fn waiting(&self) -> Waiting<'_> {
         let parties = &self.waits.parties[..];
         let is_all = |tasks: usize| tasks == parties.len() && self.now.len() == tasks;
-        let all = !parties.is_empty() && proc::tasks(self.outer).is_some_and(|tasks| is_all(tasks.len()));
+        let all = !parties.is_empty() && living_tasks(self.outer).is_some_and(is_all);
         Waiting { pid: self.outer, parties, all }
     }
 
@@ -454,6 +454,12 @@ impl Process {
         no_room.alike += statistics.alike;
         (looked, no_room)
     }
+}
+
+/// How many threads of a process have not ended. The first one keeps its place in `/proc` after its end.
+fn living_tasks(outer: u32) -> Option<usize> {
+    let lives = |&tid: &u32| Task::new(outer, tid, false).look() != Seen::Gone;
+    Some(proc::tasks(outer)?.into_iter().filter(lives).count())
 }
 
 /// The thread of a process that has this id in the process's own namespace.

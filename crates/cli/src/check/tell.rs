@@ -10,7 +10,7 @@ use poundlock_statfile::check::{
 };
 
 use super::deadlock::{Deadlock, Party};
-use super::feed::{Described, Feed};
+use super::feed::{Described, Feed, Hold};
 use super::finding::{Finding, Lock, Process, Stack, Thread};
 use super::kinds::{Kind, advice};
 use super::long::Long;
@@ -370,6 +370,9 @@ impl Teller<'_> {
     /// Threads that wait for each other.
     pub(super) fn deadlock(&self, deadlock: &Deadlock) -> Finding {
         let Parties { waits, locks, stacks } = self.parties(&deadlock.parties);
+        if let Some(left) = &deadlock.left {
+            return self.left(&deadlock.parties, left, locks, stacks);
+        }
         let count = waits.len();
         let named = waits.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
         let headline = match &waits[..] {
@@ -393,6 +396,41 @@ impl Teller<'_> {
             finding.notes.push("a signal handler or another process could still wake a thread".to_owned());
         }
         finding
+    }
+
+    /// Threads that wait for what an ended thread left locked.
+    fn left(
+        &self,
+        parties: &[Party],
+        (serial, hold): &(Serial, Hold),
+        locks: Vec<Lock>,
+        mut stacks: Vec<Stack>,
+    ) -> Finding {
+        let name = locks.first().map_or("a lock", |lock| lock.name.as_str());
+        let ended = self.thread(*serial).unwrap_or_else(Thread::unknown);
+        let how = self.how(hold.lock, hold.mode);
+        let who = |party: &Party| self.thread(party.serial).unwrap_or_else(Thread::unknown).in_words();
+        let waiters: Vec<String> = parties.iter().take(NAMED).map(who).collect();
+        let headline = match &waiters[..] {
+            [one] => {
+                format!("{one} waits for ever for {name}, which {} left locked as it ended", ended.in_words())
+            }
+            _ => format!(
+                "{} threads wait for ever for {name}, which {} left locked as it ended: {}",
+                parties.len(),
+                ended.in_words(),
+                list(&waiters)
+            ),
+        };
+        stacks.push(Stack {
+            thread: Some(ended),
+            what: format!("had taken {name}{how} before it ended"),
+            goes_on: false,
+            lock: Some(0),
+            frames: self.naming.frames(&hold.stack),
+        });
+        let advice = Kind::ExitHeld.advice();
+        Finding { advice, ..self.finding(Kind::Deadlock, headline, locks, stacks) }
     }
 
     /// What the process found itself. `None` if it is an answer to a question of ours.

@@ -198,6 +198,17 @@ pub(crate) fn tasks(pid: u32) -> Option<Vec<u32>> {
     Some(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
+/// The thread by whose id `/proc` and the kernel lead to the memory of a process: the first one, or another where
+/// that one has ended.
+pub(crate) fn memory_of(pid: u32) -> u32 {
+    let has_memory = |tid: &u32| std::fs::read_link(format!("/proc/{pid}/task/{tid}/exe")).is_ok();
+    let is_there = || std::fs::read_link(format!("/proc/{pid}/exe")).err();
+    if is_there().is_none_or(|error| error.kind() != io::ErrorKind::NotFound) {
+        return pid;
+    }
+    tasks(pid).unwrap_or_default().into_iter().find(has_memory).unwrap_or(pid)
+}
+
 /// The children of a process, of all its threads, each with the process.
 pub(crate) fn children_of(pid: u32) -> Vec<(u32, u32)> {
     let tids = tasks(pid).unwrap_or_default();

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use poundlock_statfile::{Module, Snapshot};
 
+use crate::observe::proc::memory_of;
+
 /// One mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
@@ -92,6 +94,7 @@ impl Files {
             let namespace = std::fs::read_link(format!("{path}/ns/mnt")).ok();
             (root.map(|root| (root.dev(), root.ino())), namespace)
         };
+        let pid = memory_of(pid);
         let theirs = format!("/proc/{pid}");
         let other = place(&theirs) != place("/proc/self");
         let exe = std::fs::read_link(format!("{theirs}/exe"));

@@ -21,6 +21,7 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) fn new(pid: u32) -> Live {
+        let pid = proc::memory_of(pid);
         Live { pid, file: File::open(format!("/proc/{pid}/mem")).ok() }
     }
 }
@@ -126,7 +127,7 @@ impl Still {
 
 /// The mappings.
 pub(crate) fn maps(pid: u32) -> Result<Maps, Failure> {
-    match std::fs::read_to_string(format!("/proc/{pid}/maps")) {
+    match std::fs::read_to_string(format!("/proc/{}/maps", proc::memory_of(pid))) {
         Ok(text) => Ok(Maps::parse(&text)),
         Err(error) => Err(refused(pid, &error)),
     }
@@ -196,14 +197,12 @@ pub(crate) fn check_id(pid: u32) -> Result<(), Failure> {
         return Err(failure("this is the command itself: name another process"));
     }
     let kernel = field("Kthread:").is_some_and(|is| is == "1") || field("VmSize:").is_none();
-    if kernel
-        && std::fs::read_link(format!("/proc/{pid}/exe")).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
-    {
+    let exe = format!("/proc/{}/exe", proc::memory_of(pid));
+    if kernel && std::fs::read_link(&exe).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
         return Err(failure(format_args!("process {pid} has no memory of its own: it is the kernel's")));
     }
     let mut class = [0; 5];
-    if File::open(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.read_exact_at(&mut class, 0).is_ok())
-        && class == *b"\x7fELF\x01"
+    if File::open(&exe).is_ok_and(|exe| exe.read_exact_at(&mut class, 0).is_ok()) && class == *b"\x7fELF\x01"
     {
         return Err(failure(format_args!("process {pid} is a program of 32 bits, which is not supported")));
     }

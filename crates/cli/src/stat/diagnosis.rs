@@ -54,9 +54,13 @@ pub(super) struct Finding {
     pub(super) share: f64,
 }
 
-/// The most important ones, the worst first.
+/// The most important ones, the worst first. None if threads are stuck: what they waited for until then says
+/// nothing of how the program could be quicker.
 pub(super) fn of(report: &Report) -> Vec<Finding> {
     let mut findings = Vec::new();
+    if report.inside.is_stuck() {
+        return findings;
+    }
     for class in report.locks() {
         if report.share(&class.figures) >= WORTH {
             findings.extend(lock(report, class));

@@ -1,5 +1,5 @@
 //! Threads that were inside locks when the figures were read: who holds what since when, who waits for what,
-//! and who waits for each other.
+//! who waits for each other, and who waits for a thread that has ended.
 
 use std::collections::HashMap;
 
@@ -16,16 +16,33 @@ use crate::output::counted;
 /// Waits shorter than this are what locks are for: a process may end, or be looked at, in the middle of one.
 const LONG_NS: u64 = 100_000_000;
 
+/// A wait lasts unusually long if it takes as often as long as each wait for the lock that is over.
+const UNUSUAL: u64 = 2;
+
+/// The last bucket of [`LockStats::wait_buckets`] has no upper bound.
+const UNBOUNDED: usize = 34;
+
 /// As many threads are described; the JSON has all.
 const SHOWN: usize = 12;
 
-/// A thread that waits for a lock, or holds one that somebody waits for.
+/// How a line begins that says that threads wait for ever.
+const DEADLOCK: &str = "DEADLOCK";
+const ENDED: &str = "ENDED HOLDER";
+
+/// Whether this line of [`Inside::write`] says that threads wait for ever.
+pub(super) fn is_alarm(line: &str) -> bool {
+    [DEADLOCK, ENDED].iter().any(|word| line.starts_with(word))
+}
+
+/// A thread that waits for a lock, or holds or held one that somebody waits for.
 #[derive(Serialize)]
 pub(super) struct Thread {
     pid: u32,
     tid: u32,
-    /// Its name, if the sampler knows it; else empty.
+    /// Its name, if the sampler or the record of an ended thread knows it; else empty.
     name: String,
+    /// How long ago the thread ended, if it did while it held `holds`.
+    ended_ns: Option<u64>,
     /// What it sleeps in, if that was seen.
     asleep: Option<Sleep>,
     /// What it waits for.
@@ -46,6 +63,12 @@ struct Place {
     at: String,
     #[serde(skip)]
     address: u64,
+    /// The lock without the side of a readers-writer lock, and how that side holds it.
+    #[serde(skip)]
+    object: (String, &'static str),
+    /// No wait for the lock that is over took longer, in nanoseconds.
+    #[serde(skip)]
+    longest_ns: u64,
 }
 
 impl Place {
@@ -54,27 +77,41 @@ impl Place {
     }
 }
 
-/// Where the locks were made that threads of a process are inside, by address.
-pub(super) struct Made(HashMap<u64, Vec<u64>>);
+/// What is known of the locks that threads of a process are inside, by address.
+pub(crate) struct Made(HashMap<u64, Lock>);
+
+#[derive(Default)]
+struct Lock {
+    /// The stack that made the lock.
+    made: Vec<u64>,
+    /// [`Place::longest_ns`].
+    longest_ns: u64,
+}
 
 impl Made {
-    pub(super) fn of(snapshot: &Snapshot) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let waits = snapshot.records.iter().filter_map(|record| record.waits.as_ref());
         let holds = snapshot.records.iter().flat_map(|record| &record.holds);
         let addresses = waits.map(|wait| wait.address).chain(holds.map(|hold| hold.address));
-        Made(addresses.map(|address| (address, Vec::new())).collect())
+        Made(addresses.map(|address| (address, Lock::default())).collect())
     }
 
-    pub(super) fn note(&mut self, lock: &LockStats) {
-        if let Some(stack) = self.0.get_mut(&lock.address) {
-            *stack = lock.created_at.to_vec();
+    pub(crate) fn note(&mut self, lock: &LockStats) {
+        if let Some(known) = self.0.get_mut(&lock.address) {
+            known.made = lock.created_at.to_vec();
+            // Waits that go on are in no bucket.
+            known.longest_ns = match lock.wait_buckets.len() {
+                0 => 0,
+                buckets if buckets >= UNBOUNDED => u64::MAX,
+                buckets => 1 << buckets,
+            };
         }
     }
 }
 
 /// All of them.
 #[derive(Default, Serialize)]
-pub(super) struct Inside {
+pub(crate) struct Inside {
     pub(super) threads: Vec<Thread>,
     /// Threads of which each waits for the next, and the last for the first: indices into the list.
     pub(super) cycles: Vec<Vec<usize>>,
@@ -82,22 +119,32 @@ pub(super) struct Inside {
 
 impl Inside {
     /// Adds a process, as of `now_ns`.
-    pub(super) fn add(&mut self, snapshot: &Snapshot, made: &Made, space: &Space, now_ns: u64) {
+    pub(crate) fn add(&mut self, snapshot: &Snapshot, made: &Made, space: &Space, now_ns: u64) {
         let base = self.threads.len();
         let name = |address: u64, kind: LockKind| {
-            let object = object(address, kind);
+            let object = kind.object(address);
             let named = space.variable(object).map(|variable| variable.name);
+            let noun = match side(kind) {
+                Some(_) => "readers-writer lock".to_owned(),
+                None => kind.to_string(),
+            };
             let made = || {
-                let stack = made.0.get(&address)?;
+                let stack = &made.0.get(&address)?.made;
                 let frames: Vec<_> = stack.iter().flat_map(|&at| space.call(at).to_vec()).collect();
                 let own = frames.iter().find(|frame| !frame.is_plumbing).or(frames.first())?;
-                Some(format!("the {kind} made in {}", own.text))
+                Some(format!("the {noun} made in {}", own.text))
             };
-            let name = named.or_else(made).unwrap_or_else(|| format!("{kind} {object:#x}"));
-            match side(kind) {
-                Some(side) => format!("{name}, {side}"),
-                None => name,
-            }
+            named.or_else(made).unwrap_or_else(|| format!("{noun} {object:#x}"))
+        };
+        let place = |address: u64, kind: LockKind, for_ns: Option<u64>, at: String| {
+            let bare = name(address, kind);
+            let (lock, how) = match side(kind) {
+                Some(side) if side == "readers" => (format!("{bare}, {side}"), " to read"),
+                Some(side) => (format!("{bare}, {side}"), " to write"),
+                None => (bare.clone(), ""),
+            };
+            let longest_ns = made.0.get(&address).map_or(0, |lock| lock.longest_ns);
+            Place { lock, for_ns, at, address: kind.object(address), object: (bare, how), longest_ns }
         };
         let at = |stack: &[u64]| {
             let frames: Vec<_> = stack.iter().flat_map(|&address| space.call(address).to_vec()).collect();
@@ -110,34 +157,29 @@ impl Inside {
             .iter()
             .filter(|record| record.lives)
             .filter_map(|record| record.waits.as_ref().filter(|wait| wait.kind.is_acquired()))
-            .map(|wait| object(wait.address, wait.kind))
+            .map(|wait| wait.kind.object(wait.address))
             .collect();
-        for record in snapshot.records.iter().filter(|record| record.lives) {
+        for record in snapshot.records.iter().filter(|record| record.lives || record.ended.is_some()) {
             let waits = record.waits.as_ref().filter(|wait| wait.kind.is_acquired());
             let holds: Vec<Place> = record
                 .holds
                 .iter()
-                .filter(|hold| waits.is_some() || waiting.contains(&object(hold.address, hold.kind)))
-                .map(|hold| Place {
-                    lock: name(hold.address, hold.kind),
-                    for_ns: hold.since_ns.map(since),
-                    at: if hold.acquired_at == 0 { String::new() } else { at(&[hold.acquired_at]) },
-                    address: object(hold.address, hold.kind),
+                .filter(|hold| waits.is_some() || waiting.contains(&hold.kind.object(hold.address)))
+                .map(|hold| {
+                    let taken = if hold.acquired_at == 0 { String::new() } else { at(&[hold.acquired_at]) };
+                    place(hold.address, hold.kind, hold.since_ns.map(since), taken)
                 })
                 .collect();
             if waits.is_none() && holds.is_empty() {
                 continue;
             }
-            let waits_for = waits.map(|wait| Place {
-                lock: name(wait.address, wait.kind),
-                for_ns: Some(since(wait.since_ns)),
-                at: at(&wait.stack),
-                address: object(wait.address, wait.kind),
-            });
+            let waits_for =
+                waits.map(|wait| place(wait.address, wait.kind, Some(since(wait.since_ns)), at(&wait.stack)));
             self.threads.push(Thread {
                 pid: snapshot.pid,
                 tid: record.tid,
-                name: String::new(),
+                name: record.ended.as_ref().map_or_else(String::new, |ended| ended.name.clone()),
+                ended_ns: record.ended.as_ref().map(|ended| since(ended.at_ns)),
                 asleep: None,
                 waits_for,
                 holds,
@@ -157,10 +199,12 @@ impl Inside {
         self.find_cycles(base);
     }
 
-    /// Adds what the sampler knows of the threads.
+    /// Adds what the sampler knows of the threads. The id of an ended thread may be a living thread's by now.
     pub(super) fn know(&mut self, graph: &Graph) {
         for seen in &graph.threads {
-            let same = |thread: &&mut Thread| (thread.pid, thread.tid) == (seen.pid, seen.tid);
+            let same = |thread: &&mut Thread| {
+                (thread.pid, thread.tid) == (seen.pid, seen.tid) && thread.ended_ns.is_none()
+            };
             if let Some(thread) = self.threads.iter_mut().find(same) {
                 thread.name.clone_from(&seen.name);
                 thread.asleep.clone_from(&seen.asleep);
@@ -192,11 +236,11 @@ impl Inside {
                     format!("{} waits for {}{}", self.who(index), place.lock, place.at_line())
                 })
                 .collect();
-            let end = self.threads[*last].asleep.as_ref();
-            let end = end.map_or_else(
-                || "does not wait for a lock".to_owned(),
-                |what| format!("is {}", sleeping(what)),
-            );
+            let end = match (&self.threads[*last].asleep, self.threads[*last].ended_ns) {
+                (_, Some(_)) => "has ended".to_owned(),
+                (Some(what), None) => format!("is {}", sleeping(what)),
+                (None, None) => "does not wait for a lock".to_owned(),
+            };
             chains.push(format!(
                 "  {}, whose holder {} {end}",
                 links.join(", whose holder "),
@@ -208,8 +252,14 @@ impl Inside {
 
     fn who(&self, index: usize) -> String {
         let thread = &self.threads[index];
-        let name = if thread.name.is_empty() { String::new() } else { format!(" ({})", thread.name) };
-        format!("thread {}{name}", thread.tid)
+        let ended = thread.ended_ns.map(|_| "ended");
+        let known = Some(thread.name.as_str()).filter(|name| !name.is_empty()).into_iter().chain(ended);
+        let known = known.collect::<Vec<_>>().join(", ");
+        if known.is_empty() {
+            format!("thread {}", thread.tid)
+        } else {
+            format!("thread {} ({known})", thread.tid)
+        }
     }
 
     /// A thread that waits waits for every holder: a circle along first holders is one.
@@ -232,23 +282,60 @@ impl Inside {
         }
     }
 
-    /// Whether there is something to say: a cycle, or a wait that takes long.
-    pub(super) fn matters(&self) -> bool {
-        let long = |thread: &Thread| {
-            thread.waits_for.as_ref().is_some_and(|place| place.for_ns.is_some_and(|ns| ns >= LONG_NS))
+    /// The locks that ended threads hold and others wait for: the thread, the lock, and how many threads wait.
+    fn left(&self) -> Vec<(usize, &Place, usize)> {
+        let waiters = |ended: usize, address: u64| {
+            let waits = |thread: &&Thread| {
+                thread.held_by.contains(&ended)
+                    && thread.waits_for.as_ref().is_some_and(|place| place.address == address)
+            };
+            self.threads.iter().filter(waits).count()
         };
-        !self.cycles.is_empty() || self.threads.iter().any(long)
+        let ended = self.threads.iter().enumerate().filter(|(_, thread)| thread.ended_ns.is_some());
+        let places = ended.flat_map(|(n, thread)| thread.holds.iter().map(move |place| (n, place)));
+        let left = places.map(|(n, place)| (n, place, waiters(n, place.address)));
+        left.filter(|(.., waiters)| *waiters > 0).collect()
     }
 
-    /// The threads that wait for each other, in one sentence each; then all of them.
-    pub(super) fn write(&self, when: &str) -> Vec<String> {
-        let mut lines = Vec::new();
+    /// Whether threads wait that will never go on.
+    pub(super) fn is_stuck(&self) -> bool {
+        !self.cycles.is_empty() || !self.left().is_empty()
+    }
+
+    /// Whether the report opens with these threads: some are stuck, or wait far longer than threads have waited
+    /// for the lock before.
+    pub(super) fn matters(&self) -> bool {
+        let unusual = |thread: &Thread| {
+            thread.waits_for.as_ref().is_some_and(|place| {
+                let for_ns = place.for_ns.unwrap_or(0);
+                for_ns >= LONG_NS && for_ns / UNUSUAL >= place.longest_ns
+            })
+        };
+        self.is_stuck() || self.threads.iter().any(unusual)
+    }
+
+    /// How many threads wait for locks, in one sentence, where nothing about them is unusual. `None` if no wait
+    /// is long.
+    pub(super) fn in_short(&self, when: &str) -> Option<String> {
+        let waits = || self.threads.iter().filter_map(|thread| thread.waits_for.as_ref()?.for_ns);
+        let longest = waits().max().filter(|&ns| ns >= LONG_NS && !self.matters())?;
+        let (count, verb) =
+            (counted(waits().count() as u64, "thread"), if waits().count() == 1 { "was" } else { "were" });
+        Some(format!(
+            "{when}, {count} {verb} waiting for locks, for {} at most: no longer than others before.",
+            duration(longest)
+        ))
+    }
+
+    /// Threads that will never go on: a sentence for each cycle, and for each lock that an ended thread holds.
+    pub(crate) fn alarms(&self) -> Vec<String> {
         let who = |index: usize| self.who(index);
+        let mut lines = Vec::new();
         for cycle in &self.cycles {
             let mut text = if cycle.len() == 1 {
-                "DEADLOCK: a thread waits for a lock that it holds:".to_owned()
+                format!("{DEADLOCK}: a thread waits for a lock that it holds:")
             } else {
-                format!("DEADLOCK: {} wait for each other:", counted(cycle.len() as u64, "thread"))
+                format!("{DEADLOCK}: {} wait for each other:", counted(cycle.len() as u64, "thread"))
             };
             for (place, &index) in cycle.iter().enumerate() {
                 let next = cycle[(place + 1) % cycle.len()];
@@ -261,6 +348,34 @@ impl Inside {
             }
             lines.push(text);
         }
+        lines.extend(self.ended_holders());
+        lines
+    }
+
+    /// A sentence for each lock that an ended thread holds and others wait for.
+    pub(crate) fn ended_holders(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (ended, place, waiters) in self.left() {
+            let thread = &self.threads[ended];
+            let name = if thread.name.is_empty() { String::new() } else { format!(" ({})", thread.name) };
+            let (lock, how) = &place.object;
+            let taken = if place.at.is_empty() { String::new() } else { format!(" at {}", place.at) };
+            let (waiters, verb) =
+                (counted(waiters as u64, "thread"), if waiters == 1 { "waits" } else { "wait" });
+            lines.push(format!(
+                "{ENDED}: thread {}{name} took {lock}{how}{taken} and ended {} ago without releasing it; \
+                 {waiters} {verb} for it, and nobody will release it",
+                thread.tid,
+                duration(thread.ended_ns.unwrap_or(0)),
+            ));
+        }
+        lines
+    }
+
+    /// [`Inside::alarms`], then all threads.
+    pub(super) fn write(&self, when: &str) -> Vec<String> {
+        let mut lines = self.alarms();
+        let who = |index: usize| self.who(index);
         let waiting = self.threads.iter().filter(|thread| thread.waits_for.is_some()).count();
         lines.push(format!(
             "{when}, {} waiting for locks:",
@@ -295,10 +410,90 @@ impl Inside {
     }
 }
 
-/// The lock as the program knows it: a readers-writer lock is counted in two places.
-fn object(address: u64, kind: LockKind) -> u64 {
-    match kind {
-        LockKind::RwWriters | LockKind::SharedRwWriters => address.saturating_sub(LockKind::WRITERS as u64),
-        _ => address,
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use poundlock_statfile::{EndedThread, HoldNow, ThreadStats, WaitNow};
+
+    use super::super::sampler;
+    use super::*;
+    use crate::observe::symbols::Symbols;
+
+    const LOCK: u64 = 0x1000;
+    const SECOND: u64 = 1_000_000_000;
+
+    fn waiter(tid: u32, since_ns: u64) -> ThreadStats {
+        let wait = WaitNow { address: LOCK, kind: LockKind::Mutex, since_ns, stack: Arc::default() };
+        ThreadStats { record: tid, tid, lives: true, waits: Some(wait), ..ThreadStats::default() }
+    }
+
+    fn holder(tid: u32, ended: Option<&str>) -> ThreadStats {
+        let hold = HoldNow { address: LOCK, kind: LockKind::Mutex, since_ns: None, acquired_at: 0 };
+        ThreadStats {
+            record: 100 + tid,
+            tid,
+            lives: ended.is_none(),
+            ended: ended.map(|name| EndedThread { name: name.to_owned(), at_ns: 2 * SECOND }),
+            holds: vec![hold],
+            ..ThreadStats::default()
+        }
+    }
+
+    /// As of the fifth second, where waits for the lock took as long before as the buckets say.
+    fn inside(records: Vec<ThreadStats>, wait_buckets: Vec<u64>) -> Inside {
+        let snapshot = Snapshot { pid: 9, records, ..Snapshot::default() };
+        let mut made = Made::of(&snapshot);
+        made.note(&LockStats { address: LOCK, wait_buckets, ..LockStats::default() });
+        let mut inside = Inside::default();
+        inside.add(&snapshot, &made, &Symbols::new().space(&snapshot), 5 * SECOND);
+        inside
+    }
+
+    #[test]
+    fn an_ended_holder_is_told_from_a_living_thread_of_its_id() {
+        let records = vec![waiter(7, 4 * SECOND), waiter(8, 4 * SECOND), holder(7, Some("loader"))];
+        let mut inside = inside(records, Vec::new());
+        let seen =
+            |tid: u32, name: &str| sampler::Inside { pid: 9, tid, name: name.into(), ..Default::default() };
+        inside.know(&Graph { threads: vec![seen(7, "reader"), seen(8, "reader")], cycles: Vec::new() });
+        assert!(inside.is_stuck() && inside.matters() && inside.cycles.is_empty());
+        let lines = inside.write("Now");
+        assert_eq!(
+            lines[0],
+            "ENDED HOLDER: thread 7 (loader) took mutex 0x1000 and ended 3.00 s ago without releasing it; \
+             2 threads wait for it, and nobody will release it"
+        );
+        assert!(is_alarm(&lines[0]) && !is_alarm(&lines[1]));
+        assert!(lines[2].starts_with("  thread 7 (reader) of process 9 waits"), "{lines:#?}");
+        assert!(lines[2].ends_with("held by thread 7 (loader, ended)"), "{lines:#?}");
+    }
+
+    #[test]
+    fn a_report_opens_with_waits_that_are_unusual_alone() {
+        let long =
+            |wait_buckets: Vec<u64>| inside(vec![waiter(7, 4 * SECOND), holder(8, None)], wait_buckets);
+        // No wait for the lock is over; or those took less than 2 ms.
+        for buckets in [Vec::new(), vec![1; 21]] {
+            let inside = long(buckets);
+            assert!(inside.matters() && !inside.is_stuck() && inside.in_short("Now").is_none());
+        }
+        // Those took a second and more.
+        for buckets in [30, 40] {
+            let inside = long(vec![1; buckets]);
+            assert!(!inside.matters());
+            let line = inside.in_short("Now").expect("a line");
+            assert_eq!(
+                line,
+                "Now, 1 thread was waiting for locks, for 1.00 s at most: no longer than others before."
+            );
+        }
+        let short = inside(vec![waiter(7, 5 * SECOND - 1000), holder(8, None)], Vec::new());
+        assert!(!short.matters() && short.in_short("Now").is_none());
+    }
+
+    #[test]
+    fn an_ended_thread_nobody_waits_for_is_left_out() {
+        assert!(inside(vec![holder(7, Some("loader"))], Vec::new()).threads.is_empty());
     }
 }

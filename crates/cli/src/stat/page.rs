@@ -72,6 +72,7 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
             @if !diagnosis.is_empty() {
                 div.notice role="note" { ul { @for finding in diagnosis { li { (finding.text) } } } }
             }
+            @if let Some(line) = report.inside.in_short(&report.about.when()) { p { (line) } }
         }
         main {
             @if !locks.is_empty() {

@@ -11,6 +11,7 @@ use super::Args;
 use super::class::{Class, HolderFigures, SiteFigures};
 use super::diagnosis::Finding;
 use super::holders;
+use super::inside::is_alarm;
 use super::names::{FrameId, Names, StackId};
 use super::report::{RanOn, Report, ratio, several_processes, side};
 use super::threads;
@@ -142,15 +143,8 @@ impl Page {
         let style = self.style;
         self.text.push('\n');
         if report.inside.matters() {
-            let (first, rest) = report
-                .inside
-                .write(&report.about.when())
-                .split_first()
-                .map_or_else(|| (String::new(), Vec::new()), |(first, rest)| (first.clone(), rest.to_vec()));
-            let first = if first.starts_with("DEADLOCK") { self.alarm(&first) } else { first };
-            self.wrap("", &first);
-            for line in rest {
-                let line = if line.starts_with("DEADLOCK") { self.alarm(&line) } else { line };
+            for line in report.inside.write(&report.about.when()) {
+                let line = if is_alarm(&line) { self.alarm(&line) } else { line };
                 self.wrap("", &line);
             }
             self.text.push('\n');
@@ -206,6 +200,9 @@ impl Page {
         }
         for finding in diagnosis {
             let line = format!("* {}", finding.text);
+            self.wrap("", &line);
+        }
+        if let Some(line) = report.inside.in_short(&report.about.when()) {
             self.wrap("", &line);
         }
         if report.locks().next().is_some() {
@@ -387,7 +384,7 @@ impl Page {
             let at = line.map(|(did, id)| format!("{did} at {}", report.names.text(id)));
             let at = at.unwrap_or_else(|| "took it at an unknown place".to_owned());
             let holds = match holder.holds {
-                0 => "holds it still".to_owned(),
+                0 => "has not released it".to_owned(),
                 n => format!("{} of {} on average", counted(n, "hold"), duration(holder.hold_ns / n)),
             };
             let line = format!("{}: holder {at}, {holds}", duration(holder.caused_ns));

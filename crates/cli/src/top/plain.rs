@@ -21,6 +21,7 @@ pub(super) fn table(view: &View, wanted: Wanted) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{}", headline(view));
+    view.stuck.iter().for_each(|line| _ = writeln!(text, "{line}"));
     if wanted.threads {
         let rows: Vec<&ThreadRow> = view.by_thread.iter().collect();
         if !rows.is_empty() {

@@ -265,6 +265,9 @@ impl App {
         if !self.notes.is_empty() {
             lines.push(Line::styled(self.notes.join("; "), Style::new().add_modifier(Modifier::DIM)));
         }
+        for line in self.view.stuck.iter().flat_map(|text| words_in_lines(text, width)) {
+            lines.push(self.strong(&line));
+        }
         let below = vec![self.about(width), self.help()];
         let room = usize::from(area.height).saturating_sub(lines.len() + below.len());
         match self.page {
@@ -479,6 +482,21 @@ fn spark(history: &VecDeque<f64>, width: usize, most: f64) -> String {
     format!("{bars:>width$}")
 }
 
+/// The text in lines of that width, broken between words.
+fn words_in_lines(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 fn help_page() -> Vec<Line<'static>> {
     let lines = [
         "q              leave; a command that top has started goes on",
@@ -529,6 +547,7 @@ mod tests {
 
     fn view(first_ns: u64) -> View {
         View {
+            stuck: Vec::new(),
             span_ns: 1_000_000_000,
             since_ns: 5_000_000_000,
             processes: vec![(4711, "server".to_owned())],

@@ -8,6 +8,7 @@ use super::source::Looked;
 use crate::observe::proc::{self, Sums, Task};
 use crate::output::counted;
 use crate::stat::class::{Class, Figures, Grouping, HolderFigures, Sorted};
+use crate::stat::inside::{Inside, Made};
 use crate::stat::names::{FrameId, Known, NO_STACK, StackId};
 use crate::stat::report::{opposite, ratio};
 use crate::stat::{duration, text};
@@ -70,6 +71,8 @@ pub(super) struct View {
     /// Classes that anybody has waited for since the first look.
     pub(super) rows: Vec<Row>,
     pub(super) by_thread: Vec<ThreadRow>,
+    /// Locks that ended threads hold and others wait for, a sentence each.
+    pub(super) stuck: Vec<String>,
 }
 
 impl View {
@@ -298,7 +301,7 @@ impl Table {
             .filter_map(|before| Some(((before.stats.address, before.stats.kind), before.group?)))
             .collect();
         let name_of = |address: u64, kind: LockKind| -> String {
-            let variable = || Some(looked.space.variables(object(address, kind))?.name.clone());
+            let variable = || Some(looked.space.variables(kind.object(address))?.name.clone());
             let class = || {
                 let group = by_address.get(&(address, kind))?;
                 let sort = self.sorts.iter().find(|sort| sort.groups.contains(group))?;
@@ -310,7 +313,7 @@ impl Table {
             .records
             .iter()
             .filter_map(|record| record.waits.as_ref())
-            .map(|wait| object(wait.address, wait.kind))
+            .map(|wait| wait.kind.object(wait.address))
             .collect();
         for record in &snapshot.records {
             let before = process.threads.get(&record.record);
@@ -339,6 +342,13 @@ impl Table {
                     ..ThreadRow::default()
                 });
             }
+        }
+        if snapshot.records.iter().any(|record| record.ended.is_some() && !record.holds.is_empty()) {
+            let mut made = Made::of(snapshot);
+            process.locks.values().for_each(|lock| made.note(&lock.stats));
+            let mut inside = Inside::default();
+            inside.add(snapshot, &made, &looked.space, now_ns);
+            tally.view.stuck.extend(inside.ended_holders());
         }
         let pid = snapshot.pid;
         process.threads = looked.snapshot.records.into_iter().map(|record| (record.record, record)).collect();
@@ -424,7 +434,7 @@ impl Table {
             let caused = duration(holder.caused_ns);
             let what = match (exact, holder.holds) {
                 (false, n) => counted(n, "wake-up"),
-                (true, 0) => "holds it still".to_owned(),
+                (true, 0) => "has not released it".to_owned(),
                 (true, n) => {
                     format!("{} of {} on average", counted(n, "hold"), duration(holder.hold_ns / n))
                 }
@@ -515,15 +525,10 @@ fn doing(
     if let Some(wait) = &record.waits {
         return format!("waits for {}, {}", name_of(wait.address, wait.kind), since(wait.since_ns));
     }
-    let held = record.holds.iter().find(|hold| waited.contains(&object(hold.address, hold.kind)));
+    let held = record.holds.iter().find(|hold| waited.contains(&hold.kind.object(hold.address)));
     let Some(hold) = held else { return String::new() };
     let since = hold.since_ns.map(|ns| format!(", {}", since(ns))).unwrap_or_default();
     format!("holds {}{since}", name_of(hold.address, hold.kind))
-}
-
-/// The address that the program knows.
-fn object(address: u64, kind: LockKind) -> u64 {
-    LockStats { address, kind, ..LockStats::default() }.object()
 }
 
 /// Our ids of the threads of a process, by those that they have in its namespace; empty if they are the same.

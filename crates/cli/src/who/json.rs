@@ -101,17 +101,23 @@ struct HolderJson<'a> {
     tids: Vec<u32>,
     readers: Option<u32>,
     why: Option<&'a str>,
+    /// The name of a thread that has ended, if it is recorded.
+    name: Option<&'a str>,
 }
 
 impl<'a> HolderJson<'a> {
     fn of(holder: &'a Holder) -> Self {
-        let new = |known| HolderJson { known, tids: Vec::new(), readers: None, why: None };
+        let new = |known| HolderJson { known, tids: Vec::new(), readers: None, why: None, name: None };
         match holder {
             Holder::Thread(id) => HolderJson { tids: vec![*id], ..new("threads") },
             Holder::Threads(ids) => HolderJson { tids: ids.clone(), ..new("threads") },
             Holder::Readers(count) => HolderJson { readers: Some(*count), ..new("readers") },
             Holder::Nobody => new("nobody"),
-            Holder::Ended => new("ended"),
+            Holder::Ended(thread) => HolderJson {
+                tids: thread.iter().map(|(tid, _)| *tid).collect(),
+                name: thread.as_ref().map(|(_, name)| name.as_str()),
+                ..new("ended")
+            },
             Holder::Unknown(why) => HolderJson { why: Some(why), ..new("unknown") },
             Holder::NotHeld => new("none"),
         }

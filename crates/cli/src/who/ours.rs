@@ -341,7 +341,7 @@ impl Registry {
             | (identity & index_mask);
         // The record has gone to another thread since: the owner has ended.
         if same != identity || holder as u32 == 0 {
-            return Holder::Ended;
+            return Holder::Ended(None);
         }
         Holder::Thread(holder as u32)
     }

@@ -19,6 +19,8 @@ pub(super) struct Record {
 pub(super) struct Held {
     pub(super) by: u32,
     pub(super) taken_at: u64,
+    /// The name of the holder, if it has ended.
+    pub(super) ended: Option<String>,
 }
 
 impl Record {
@@ -66,19 +68,26 @@ impl Record {
     pub(super) fn holders(&self, inner: u32) -> Vec<Held> {
         let Some(thread) = self.threads.iter().find(|thread| thread.tid == inner) else { return Vec::new() };
         let Some(wait) = self.live.wait(thread.record) else { return Vec::new() };
-        let tags = self.live.held_as(wait.tag);
+        let ended = self.live.ended_holders(&self.live.ended(), &self.threads, wait.tag).into_iter();
+        let ended = ended.map(|(thread, hold)| Held {
+            by: thread.tid,
+            taken_at: hold.acquired_at,
+            ended: Some(thread.name),
+        });
         let of = |tag: u64| {
             self.threads.iter().filter_map(move |thread| {
                 let hold = self.live.hold(thread.record, tag)?;
-                Some(Held { by: thread.tid, taken_at: hold.acquired_at })
+                Some(Held { by: thread.tid, taken_at: hold.acquired_at, ended: None })
             })
         };
-        tags.into_iter().flatten().flat_map(of).collect()
+        ended.chain(self.live.held_as(wait.tag).into_iter().flatten().flat_map(of)).collect()
     }
 
     pub(super) fn holder(held: &[Held]) -> Holder {
         match held {
             [] => Holder::Nobody,
+            // Whoever else reads under the lock: this one will not release it.
+            [Held { by, ended: Some(name), .. }, ..] => Holder::Ended(Some((*by, name.clone()))),
             [one] => Holder::Thread(one.by),
             many => Holder::Threads(many.iter().map(|held| held.by).collect()),
         }

@@ -44,7 +44,14 @@ impl Text<'_> {
             push(String::new());
             push(self.cycle(cycle));
         }
-        if picture.cycles.is_empty() && waiting > 0 {
+        let ended = picture.threads.iter().filter(|thread| self.waits_for_ended(thread)).count();
+        if ended > 0 {
+            let waits = match ended {
+                1 => "waits for a lock of a thread that has ended: nobody will release the lock",
+                _ => "wait for locks of threads that have ended: nobody will release the locks",
+            };
+            push(format!("ended holder: {} {waits}", count(ended, "thread")));
+        } else if picture.cycles.is_empty() && waiting > 0 {
             let moved = picture.threads.iter().filter(|thread| self.waits_for_lock(thread));
             let moved = moved.filter(|thread| thread.waits.as_ref().is_some_and(|wait| !wait.steady)).count();
             push(match moved {
@@ -71,6 +78,19 @@ impl Text<'_> {
 
     fn waits_for_lock(&self, thread: &Seen) -> bool {
         thread.waits.as_ref().is_some_and(|wait| wait.kind.is_lock())
+    }
+
+    /// Whether it waits for a lock whose holder is known to have ended. A record knows that of a moving thread, too.
+    fn waits_for_ended(&self, thread: &Seen) -> bool {
+        thread.waits.as_ref().is_some_and(|wait| match &self.picture.locks[wait.lock].holder {
+            Holder::Ended(Some(_)) => true,
+            Holder::Ended(None) => wait.steady,
+            Holder::Thread(id) => {
+                let is_there = self.picture.threads.iter().any(|thread| thread.inner == *id);
+                wait.steady && !is_there && wait.kind != Kind::Join && self.origin.has_ended(*id)
+            }
+            _ => false,
+        })
     }
 
     pub(super) fn who(&self, index: usize) -> String {
@@ -208,7 +228,7 @@ impl Text<'_> {
         if lock.kind == Kind::Join {
             return String::new();
         }
-        if !steady {
+        if !steady && !matches!(lock.holder, Holder::Ended(Some(_))) {
             return "; it went on while we looked".to_owned();
         }
         match &lock.holder {
@@ -226,7 +246,18 @@ impl Text<'_> {
             Holder::Readers(1) => ", held by 1 reader, who is not recorded".to_owned(),
             Holder::Readers(n) => format!(", held by {n} readers, who are not recorded"),
             Holder::Nobody => ", which is free at this moment".to_owned(),
-            Holder::Ended => ", held by a thread that has ended: nobody will release it".to_owned(),
+            Holder::Ended(thread) => {
+                let thread = thread.as_ref().map_or_else(
+                    || "a thread that".to_owned(),
+                    |(tid, name)| match name.as_str() {
+                        "" => format!("thread {tid}, which"),
+                        name => format!("{name} ({tid}), which"),
+                    },
+                );
+                let taken =
+                    lock.taken_at.as_ref().map_or(String::new(), |at| format!(" took it in {at} and"));
+                format!(", held by {thread}{taken} has ended: nobody will release it")
+            }
             Holder::Unknown(why) => format!("; {why}"),
         }
     }

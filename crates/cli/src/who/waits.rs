@@ -115,8 +115,8 @@ pub(super) enum Holder {
     Readers(u32),
     /// It is free, or about to be.
     Nobody,
-    /// A thread that has ended: nobody will release it.
-    Ended,
+    /// A thread that has ended, with its id and name if they are recorded: nobody will release it.
+    Ended(Option<(u32, String)>),
     /// It does not say, and why.
     Unknown(&'static str),
     /// It is nothing that is held.

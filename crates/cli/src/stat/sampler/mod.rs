@@ -25,7 +25,7 @@ use crate::observe::proc;
 
 pub(crate) use outcome::{Estimate, Graph, Hidden, Holder, Outcome, Sleep, Times};
 #[cfg(test)]
-pub(crate) use outcome::{Process, Threads, WaitedLock};
+pub(crate) use outcome::{Inside, Process, Threads, WaitedLock};
 pub(crate) use series::{Key, MAIN, Party, Waited};
 pub(crate) use watch::{Ids, Whom};
 use watch::{Random, Watch};

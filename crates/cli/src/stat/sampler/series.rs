@@ -68,6 +68,8 @@ pub(crate) struct Party {
 pub(super) enum Holder {
     /// The thread of this id, since a call that returns to this address.
     Thread(u32, u64),
+    /// A thread that has ended: its name, its id, and where it took the lock.
+    Ended(String, u32, u64),
     Nobody,
     Unknown,
 }

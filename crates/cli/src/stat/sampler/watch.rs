@@ -653,10 +653,16 @@ impl Watched {
                 .filter_map(|(thread, tag)| Some((*thread, live.hold(thread.record, tag)?)))
                 .collect();
             if holders.is_empty() {
+                let ended = live.ended_holders(&live.ended(), &self.counted, tag).into_iter().next();
                 if passed.is_empty() {
-                    chain.holder = series::Holder::Nobody;
+                    chain.holder = match &ended {
+                        Some((thread, hold)) => {
+                            series::Holder::Ended(thread.name.clone(), thread.tid, hold.acquired_at)
+                        }
+                        None => series::Holder::Nobody,
+                    };
                 }
-                chain.end = Fate::HandedOver;
+                chain.end = if ended.is_some() { Fate::Unknown } else { Fate::HandedOver };
                 return chain;
             }
             // Any of several readers, in the long run each as often as it makes others wait.
@@ -703,6 +709,11 @@ impl Watched {
         }
         match *holder {
             series::Holder::Thread(tid, site) => waited.holders.push(party(tid, site, waiters)),
+            series::Holder::Ended(ref name, tid, site) => {
+                let is_main = tid == self.inner;
+                let name = if is_main { series::MAIN.into() } else { without_digits(name).into() };
+                waited.holders.push(Party { name, tid, site, ns: waiters });
+            }
             series::Holder::Nobody => waited.nobody = waiters,
             series::Holder::Unknown => {}
         }
