@@ -74,7 +74,14 @@ pub(crate) struct Args {
     /// Write them to this file as SARIF 2.1.0, for code hosts and editors
     #[arg(long, value_name = "FILE")]
     sarif: Option<PathBuf>,
-    /// End with this status if anything was found [default: the program's own status]
+    /// Remember at most N orders of two locks in a process, each in 32 bytes and more
+    #[arg(long, value_name = "N", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..))]
+    max_orders: u32,
+    /// Of one order of two locks keep at most N sets of other locks that were held with it
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    max_guard_sets: u32,
+    /// End with this status if anything was found, with 97 if findings can be missing because something found no
+    /// room [default: the program's own status]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     error_exitcode: u8,
     /// What to do when threads wait for each other: `report` it and go on waiting, or `end` the program, with all
@@ -190,6 +197,7 @@ impl Plan {
             asked.push(',');
             asked += name;
         }
+        asked += &format!(",orders={}", args.max_orders);
         asked.into()
     }
 }
@@ -207,6 +215,7 @@ fn check(args: &Args) -> Result<u8, Failure> {
     let settings = Settings {
         dir: dir.path().to_owned(),
         held_over_ns: args.held_over.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)),
+        guard_sets: args.max_guard_sets as usize,
         ends: plan.ends,
         begin_ns: monotonic_ns(),
     };
@@ -227,6 +236,8 @@ fn check(args: &Args) -> Result<u8, Failure> {
         status::DEADLOCK
     } else if args.error_exitcode != 0 && !report.findings.is_empty() {
         args.error_exitcode
+    } else if args.error_exitcode != 0 && report.no_room.verdict().is_some() {
+        status::INCOMPLETE
     } else {
         ended.exit_code()
     };

@@ -14,6 +14,8 @@ pub(crate) mod status {
     pub(crate) const NO: u8 = 1;
     /// The command line makes no sense (clap's own status for it).
     pub(crate) const USAGE: u8 = 2;
+    /// `check` found nothing, but had no room for all that there was to see.
+    pub(crate) const INCOMPLETE: u8 = 97;
     /// `check` ended the program because its threads waited for each other.
     pub(crate) const DEADLOCK: u8 = 98;
     /// Poundlock did not do what was asked; a program, if there is one, may not have run.
@@ -26,10 +28,14 @@ pub(crate) mod status {
     pub(crate) const INTERRUPTED: u8 = 130;
 
     /// What each means, for the manual.
-    pub(crate) const MEANINGS: [(u8, &str); 8] = [
+    pub(crate) const MEANINGS: [(u8, &str); 9] = [
         (0, "All went well."),
         (NO, "A check failed (of a lock, or of a figure), or what was to be removed was not."),
         (USAGE, "The command line makes no sense: an unknown option, name or number. Nothing was run."),
+        (
+            INCOMPLETE,
+            "`check --error-exitcode` found nothing, but findings can be missing: something found no room.",
+        ),
         (DEADLOCK, "`check --on-deadlock end` ended the program because of a deadlock."),
         (
             OURS,

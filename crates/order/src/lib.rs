@@ -107,7 +107,7 @@ impl Default for Limits {
             steps_saved: 1 << 22,
             cycles_an_edge: 16,
             cycles_a_class: 8,
-            guards_a_pair: 64,
+            guards_a_pair: 1024,
             pending: 1 << 16,
         }
     }

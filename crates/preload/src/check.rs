@@ -1,6 +1,8 @@
 //! What `POUNDLOCK_CHECK` asks for: that the order of locks and their use are checked, and what else.
 
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+
+use poundlock_statfile::writer::CheckRoom;
 
 use crate::environment::variable;
 use crate::{mode, stat};
@@ -11,11 +13,17 @@ const NAMES: [(&[u8], u8); 4] = [(b"1", 0), (b"semaphores", 1), (b"lone-signal",
 /// What was asked for; valid once the mode is.
 static ASKED: AtomicU8 = AtomicU8::new(0);
 
+/// How many orders of two locks are remembered: `orders=N` in the list.
+static ORDERS: AtomicU32 = AtomicU32::new(CheckRoom::DEFAULT.limit);
+
 /// Whether a check is asked for. To be called before the statistics begin.
 pub(crate) fn find_out() -> bool {
     let Some(list) = variable(c"POUNDLOCK_CHECK").filter(|list| !list.is_empty()) else { return false };
     let asked = names(list.to_bytes()).filter_map(bit).fold(0, |all, bit| all | bit);
     ASKED.store(asked, Relaxed);
+    if let Some(limit) = names(list.to_bytes()).filter_map(orders).last() {
+        ORDERS.store(limit, Relaxed);
+    }
     true
 }
 
@@ -27,9 +35,18 @@ fn bit(name: &[u8]) -> Option<u8> {
     NAMES.iter().find(|(known, _)| *known == name).map(|(_, bit)| *bit)
 }
 
+fn orders(name: &[u8]) -> Option<u32> {
+    core::str::from_utf8(name.strip_prefix(b"orders=")?).ok()?.parse().ok()
+}
+
 /// Whether all names of a list are known.
 pub(crate) fn is_known(list: &[u8]) -> bool {
-    names(list).all(|name| bit(name).is_some())
+    names(list).all(|name| bit(name).is_some() || orders(name).is_some())
+}
+
+/// What fits in the file of the process.
+pub(crate) fn room() -> CheckRoom {
+    CheckRoom { limit: ORDERS.load(Relaxed), ..CheckRoom::DEFAULT }
 }
 
 /// Whether the process is under check.

@@ -100,7 +100,7 @@ pub(crate) fn check() {
     });
     check(
         c"POUNDLOCK_CHECK",
-        "knows only 1, semaphores, lone-signal and nesting, with commas between: the others are left out",
+        "knows only 1, semaphores, lone-signal, nesting and orders=N, with commas between: the others are left out",
         &|value| crate::check::is_known(value.to_bytes()),
     );
     check(

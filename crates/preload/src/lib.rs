@@ -17,7 +17,7 @@
 //! without sides | | `POUNDLOCK_CPUS` | pretend that there are so many CPUs: for tests | |
 //! `POUNDLOCK_STAT_DIR` | count, and leave the figures in a file there: see `poundlock-statfile` | |
 //! `POUNDLOCK_CHECK` | with that: leave no figures, but what `poundlock check` reads; a list of `1`,
-//! `semaphores`, `lone-signal`, `nesting` | | `POUNDLOCK_STATS` | the same for those who preload by hand: an
+//! `semaphores`, `lone-signal`, `nesting`, `orders=N` | | `POUNDLOCK_STATS` | the same for those who preload by hand: an
 //! absolute path, made if it is not there |
 
 #[cfg(not(all(

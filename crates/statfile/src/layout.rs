@@ -13,7 +13,8 @@
 //! seen pairs    PairSlot   x pair_capacity                     32 bytes each  } under check
 //! log           LogSlot    x log_capacity                      128 bytes each } only
 //! arena         pages, handed out in order: thread records, directories, chunks of entries, runs of cells
-//!               and of blocks, events, long lists of held locks
+//!               and of blocks, events, long lists of held locks; the directories and pages of further levels
+//!               of the tables of seen edges and pairs
 //! ```
 //!
 //! In a process under check the slots of the lock table are [`CheckSlot`]s, of 32 bytes, and there are no
@@ -98,9 +99,20 @@
 //!   it; if two threads claim two slots for one edge, one of which another lock's death has freed meanwhile,
 //!   it is logged twice, which is no harm. A key is a hash of 64 bits: that two of a million edges have one,
 //!   so that the later is taken for seen, has a probability of 10^-7.
+//! * LEVELS. Both tables grow by levels, each of eight times as many slots. Its key gives an edge or a pair one
+//!   window in each level. It lies in the first level whose window had a free slot, or a dead lock's, when it was
+//!   claimed. No slot ever becomes free again, so the windows before stay full, and a search may end at the first
+//!   window with a free slot. A level beyond the first has its pages in the arena, each made when it is first
+//!   needed: the directory, and the number of a page in it, change from 0 once, by a compare-and-swap with
+//!   release, and are read with acquire, so that whoever finds a page finds it zeroed. The loser's page stays
+//!   unused. As many edges as [`Header::order_limit`] get a slot, and one more for each thread that claims one at
+//!   that moment; and as many pairs.
 //! * LOG. Event `n` lies in slot `n % log_capacity`, and is whole once `ready` says `n`. Numbers below
 //!   `next_event` are given out; a slot is given out again only once the command has `consumed` what it had.
-//!   Without a command that consumes, the log ends when it is full: what comes then is counted in `lost`.
+//!   Without a command that consumes, the log ends when it is full: what comes then is counted in `lost`. A
+//!   thread that finds the log full waits while a command consumes, and gives up once it has not for
+//!   [`PATIENCE_MS`]; it notes that in `stalled`, and nobody waits again until `consumed` is another. The command
+//!   waits for no thread, so this cannot deadlock.
 //! * TRACE. A recorded process writes down all that its threads do with locks, in stretches: `stretch` is the
 //!   last one's number, `stretch_until` when it ends. Whoever finds that it is over says so, and, if the next
 //!   one is due, begins that. Each thread has a chunk of its own, of one stretch; the first `used` events of
@@ -113,7 +125,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// The first eight bytes of a file.
 pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
 /// The version of this layout, at offset 8.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 /// Where the version is.
 pub const VERSION_OFFSET: u64 = 8;
 /// The unit of allocation in the file.
@@ -391,6 +403,16 @@ pub struct Header {
     pub pair_capacity: AtomicU32,
     /// Slots of the log; a power of two.
     pub log_capacity: AtomicU32,
+    /// How many seen edges there may be, and how many pairs that are no finding's.
+    pub order_limit: AtomicU32,
+    /// How many slots have an edge, of a dead lock or not,
+    pub edges: AtomicU32,
+    /// or a pair.
+    pub pairs: AtomicU32,
+    /// The directories of further levels of the seen edges: page numbers, in whole pages; 0: not there.
+    pub edge_levels: [AtomicU64; FURTHER],
+    /// The same of the seen pairs.
+    pub pair_levels: [AtomicU64; FURTHER],
     /// Offset of the seen edges.
     pub edge_offset: AtomicU64,
     /// Offset of the seen pairs.
@@ -401,6 +423,8 @@ pub struct Header {
     pub next_event: AtomicU64,
     /// Events below this number have been read. Written by the command.
     pub consumed: AtomicU64,
+    /// One more than `consumed` was when a thread waited in vain for room in the log; 0: none has.
+    pub stalled: AtomicU64,
     /// How many locks have died that were part of a logged edge.
     pub deaths: AtomicU32,
     /// Of a recorded process: for how many chunks there is room; else 0, as all up to `lost`.
@@ -1130,8 +1154,18 @@ pub struct PairSlot {
 pub const EVIDENCE: u32 = 64;
 /// or of one class. Half as many more each time that the number of locks that have died has doubled.
 pub const EVIDENCE_WITHIN: u32 = 1 << 16;
-/// Slots that are looked at for one edge or pair, in one page.
+/// Slots that are looked at for one edge or pair in one level, in one page.
 pub const WINDOW: usize = 16;
+/// Levels of a table beyond the first.
+pub const FURTHER: usize = 3;
+/// Slots in one page of a level beyond the first.
+pub const SLOTS_A_PAGE: u64 = PAGE / size_of::<EdgeSlot>() as u64;
+
+/// How many slots a level beyond the first has, of a table whose first level has `capacity`.
+#[must_use]
+pub const fn level_capacity(capacity: u32, level: usize) -> u64 {
+    (capacity as u64) << (3 * (level + 1))
+}
 
 /// The first words of every event in the log.
 #[repr(C)]
@@ -1146,6 +1180,9 @@ pub struct LogHead {
     /// and id.
     pub tid: AtomicU32,
 }
+
+/// How long a thread that finds the log full waits for a command that consumes nothing, in milliseconds.
+pub const PATIENCE_MS: u32 = 2000;
 
 /// [`LogHead::kind`] of a [`LogEdge`].
 pub const LOG_EDGE: u32 = 1;
@@ -1290,7 +1327,7 @@ pub struct LogMisuse {
 pub enum Lost {
     /// Events, in the log.
     Events = 0,
-    /// Orders, in the table of pairs: no evidence of them is in the log.
+    /// Orders, in the table of pairs of classes: no evidence of them is in the log.
     Pairs = 1,
     /// Holds, in a thread's list.
     Holds = 2,
@@ -1298,6 +1335,10 @@ pub enum Lost {
     Guards = 3,
     /// Orders within a class of which there was evidence enough.
     Evidence = 4,
+    /// Orders, in the table of edges: each time that one was met.
+    Edges = 5,
+    /// Findings, in the table of pairs.
+    Findings = 6,
 }
 
 /// How many of those there are room for.

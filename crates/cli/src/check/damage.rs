@@ -48,7 +48,7 @@ const SMALL: Options = Options {
     stacks: 64,
     modules: 512,
     arrays: 64,
-    check: Some(CheckRoom { edges: 128, pairs: 128, log: 256 }),
+    check: Some(CheckRoom { edges: 128, limit: 1 << 20, pairs: 128, log: 256 }),
     ..Options::DEFAULT
 };
 
@@ -106,9 +106,9 @@ fn follow(path: &Path, symbols: &Symbols) -> Option<(Vec<Finding>, bool)> {
     let wanted = Wanted::parse(Some("all"), true).expect("well formed");
     let mut collector = Collector::new(wanted, Suppressions::default(), false);
     let held_over_ns = Some(1_000_000);
-    let settings = Settings { dir: path.to_owned(), held_over_ns, ends: false, begin_ns: 0 };
+    let settings = Settings { dir: path.to_owned(), held_over_ns, guard_sets: 64, ends: false, begin_ns: 0 };
     // Whatever the process is in the file, it is none that runs.
-    let mut process = Process::open(path, 0, |_| u32::MAX / 2).ok().flatten()?;
+    let mut process = Process::open(path, 0, |_| u32::MAX / 2, 64).ok().flatten()?;
     for round in 1..5 {
         process.follow(false, round * 100_000_000, &settings, symbols, &mut collector);
     }
@@ -184,7 +184,7 @@ fn a_file_that_is_cut_short_meanwhile_is_told_from_a_whole_one() {
     page[8..12].copy_from_slice(&layout::VERSION.to_ne_bytes());
     page[layout::HEADER_OFFSET as usize] = 1;
     file.write_all_at(&page, 0).expect("it can be written");
-    let process = Process::open(&path, 0, |pid| pid).expect("it can be read").expect("it is finished");
+    let process = Process::open(&path, 0, |pid| pid, 64).expect("it can be read").expect("it is finished");
     assert!(process.is_whole());
     file.set_len(4096).expect("it can be cut");
     assert!(!process.is_whole());

@@ -72,7 +72,7 @@ impl Feed {
     /// `None` if the file is not finished.
     pub(super) fn open(path: &Path) -> Result<Option<Feed>, Error> {
         match Live::open(path) {
-            Ok(live) => Ok(Some(Feed { live, log: Log::default() })),
+            Ok(live) => Ok(Some(Feed { live, log: Log::in_steps(Feed::AT_ONCE) })),
             Err(Error::NotAStatFile) => Ok(None),
             Err(error) => Err(error),
         }
@@ -98,13 +98,16 @@ impl Feed {
         self.live.modules()
     }
 
-    /// What has come since the last time. Of a process that is gone, what it was killed in the middle of is passed
+    /// As many events are passed on at a time: few enough to be judged before the process has filled its log.
+    pub(super) const AT_ONCE: u64 = 1 << 14;
+
+    /// What has come since the last time, [`Feed::AT_ONCE`] events at most, and whether there is more. Of a process that is gone, what it was killed in the middle of is passed
     /// over.
-    pub(super) fn events(&mut self, gone: bool) -> Vec<Logged> {
+    pub(super) fn events(&mut self, gone: bool) -> (Vec<Logged>, bool) {
         self.log.skip_torn = gone;
         let mut events = Vec::new();
-        self.live.events(&mut self.log, &mut |logged| events.push(logged));
-        events
+        let more = self.live.events(&mut self.log, &mut |logged| events.push(logged));
+        (events, more)
     }
 
     pub(super) fn describe(&self, lock: LockId) -> Option<Described> {
@@ -183,6 +186,8 @@ impl Feed {
         NoRoom {
             events: unseen.events + self.log.torn,
             edges: unseen.orders,
+            pairs: unseen.pairs,
+            findings: unseen.findings,
             within: unseen.within,
             locks: unseen.locks,
             holds: unseen.holds,

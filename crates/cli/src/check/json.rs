@@ -20,6 +20,8 @@ struct Document<'r> {
     rwlock: &'r str,
     ending: &'r str,
     wall_ns: u64,
+    /// No finding can be missing for want of room: see `unseen`.
+    complete: bool,
     /// The program was ended because of a deadlock.
     ended_by_check: bool,
     findings: Vec<One<'r>>,
@@ -147,6 +149,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         rwlock: &report.rwlock,
         ending: &report.ending,
         wall_ns: report.wall_ns,
+        complete: report.no_room.verdict().is_none(),
         ended_by_check: report.ended_it,
         findings: report.findings.iter().map(One::of).collect(),
         kinds: kinds.collect(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use poundlock_order::{Cycle, Evidence, Order};
+use poundlock_order::{Cycle, Evidence, Limits, Order};
 use poundlock_statfile::check::{ClassKey, Edge, End, Event, Held, LockId, Misuse, Mode, Serial, Wrong};
 use poundlock_statfile::{LiveThread, LockKind, Logged, Snapshot};
 
@@ -23,6 +23,8 @@ use super::report::{NoRoom, Seen as Looked};
 use super::tell::{Parties, Teller};
 use super::watcher::Settings;
 
+/// So many times a process's log is read in a round, if it has more each time: all of a full log.
+const SLICES_A_ROUND: usize = 64;
 /// Steps of searches that were put off, in each round without events,
 const STEPS_A_ROUND: u64 = 1 << 16;
 /// and at the end of the process.
@@ -70,6 +72,7 @@ impl Process {
         path: &Path,
         opened: usize,
         outer: impl Fn(u32) -> u32,
+        guard_sets: usize,
     ) -> Result<Option<Process>, poundlock_statfile::Error> {
         let Some(feed) = Feed::open(path)? else { return Ok(None) };
         let inner = feed.pid();
@@ -80,7 +83,7 @@ impl Process {
             outer: outer(inner),
             exe: feed.exe(),
             feed,
-            order: Order::new(),
+            order: Order::with_limits(Limits { guards_a_pair: guard_sets, ..Limits::default() }),
             threads: HashMap::new(),
             looks: HashMap::new(),
             known: HashMap::new(),
@@ -129,10 +132,16 @@ impl Process {
         }
         self.feed.look(&mut self.now);
         self.name_threads();
-        let events = self.feed.events(gone);
-        self.busy = !events.is_empty();
-        for logged in events {
-            self.event(logged, now, settings, symbols, collector);
+        self.busy = false;
+        for _ in 0..SLICES_A_ROUND {
+            let (events, more) = self.feed.events(gone);
+            self.busy |= !events.is_empty();
+            for logged in events {
+                self.event(logged, now, settings, symbols, collector);
+            }
+            if !more {
+                break;
+            }
         }
         let steps = if gone { STEPS_AT_THE_END } else { STEPS_A_ROUND };
         if (gone || !self.busy) && self.order.statistics().pending > 0 {
@@ -449,7 +458,7 @@ impl Process {
             orders_of_classes: statistics.class_edges as u64,
         };
         let mut no_room = self.feed.no_room();
-        no_room.edges += statistics.no_room;
+        no_room.guard_sets += statistics.no_room;
         no_room.searches += statistics.pending as u64 + statistics.given_up;
         no_room.alike += statistics.alike;
         (looked, no_room)

@@ -43,8 +43,14 @@ pub(super) struct Seen {
 pub(super) struct NoRoom {
     /// Events of the log.
     pub(super) events: u64,
-    /// Orders of two locks.
+    /// Times that an order of two locks was met that found no room in the process's table.
     pub(super) edges: u64,
+    /// Orders of two sorts of locks, in the process's table.
+    pub(super) pairs: u64,
+    /// Passes along an order with other locks held than before, beyond what the command keeps of one order.
+    pub(super) guard_sets: u64,
+    /// Findings, in the process's table.
+    pub(super) findings: u64,
     /// Orders of two locks of one sort, beyond those that are kept.
     pub(super) within: u64,
     /// Orders with more common locks than are noted.
@@ -63,9 +69,25 @@ pub(super) struct NoRoom {
 
 impl NoRoom {
     pub(super) fn add(&mut self, other: &NoRoom) {
-        let NoRoom { events, edges, within, guards, operations, locks, holds, searches, alike } = other;
+        let NoRoom {
+            events,
+            edges,
+            pairs,
+            guard_sets,
+            findings,
+            within,
+            guards,
+            operations,
+            locks,
+            holds,
+            searches,
+            alike,
+        } = other;
         self.events += events;
         self.edges += edges;
+        self.pairs += pairs;
+        self.guard_sets += guard_sets;
+        self.findings += findings;
         self.locks += locks;
         self.holds += holds;
         self.within += within;
@@ -75,27 +97,74 @@ impl NoRoom {
         self.alike += alike;
     }
 
-    /// What it means, a sentence each.
-    pub(super) fn in_words(&self) -> Vec<String> {
-        let NoRoom { events, edges, within, guards, operations, locks, holds, searches, alike } = *self;
+    /// What can be missing among the findings, and why: how often, what, and what comes of that.
+    fn gaps(&self) -> impl Iterator<Item = (u64, &'static str, &'static str)> {
         [
-            (events, "events found no room in the log: findings can be missing"),
-            (edges, "orders of two locks found no room: cycles through them are not found"),
-            (locks, "uses of locks found no room in the table: nothing is known of those"),
-            (holds, "holds found no room in a thread's list: they count as not held"),
-            (within, "orders of two locks of one sort are beyond those that are kept"),
             (
-                guards,
-                "times a thread held more locks than are noted with an order: a finding can be in vain there",
+                self.edges,
+                "passes along orders of two locks found no room in the table of orders (--max-orders)",
+                "cycles through those orders are not found",
             ),
-            (operations, "uses of locks by signal handlers came while the recorder was at work"),
-            (searches, "searches for cycles were not brought to an end: longer cycles can be missing"),
-            (alike, "further cycles in locks of one sort, at the same lines, are not told"),
+            (
+                self.guard_sets,
+                "sets of locks that were held with an order found no room (--max-guard-sets)",
+                "cycles that need one of those are not found",
+            ),
+            (
+                self.pairs,
+                "orders of two sorts of locks found no room in the process's file",
+                "cycles through them are not found",
+            ),
+            (
+                self.within,
+                "orders of two locks of one sort are beyond the 65536 that are kept of a sort",
+                "cycles through them are not found",
+            ),
+            (
+                self.events,
+                "events found no room in the log, as the program was too quick",
+                "findings can be missing",
+            ),
+            (self.findings, "findings found no room in the process's file", "there are more than are told"),
+            (
+                self.locks,
+                "uses of locks found no room in the table of locks, which has 1048576 places",
+                "nothing is known of those locks",
+            ),
+            (self.holds, "holds found no room in a thread's list", "they count as not held"),
+            (self.searches, "searches for cycles were not brought to an end", "longer cycles can be missing"),
         ]
         .into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"))
-        .collect()
+        .filter(|(count, ..)| *count > 0)
+    }
+
+    /// Why findings can be missing, for the verdict; `None` if none can be.
+    pub(super) fn verdict(&self) -> Option<String> {
+        let mut gaps = self.gaps();
+        let (count, what, _) = gaps.next()?;
+        let more = if gaps.next().is_some() { ", and more" } else { "" };
+        Some(format!("findings can be missing: {count} {what}{more}"))
+    }
+
+    /// What it means, a sentence each.
+    pub(super) fn in_words(&self) -> Vec<String> {
+        let remarks = [
+            (
+                self.guards,
+                "times a thread held more locks than the 8 that are noted with an order",
+                "a finding can be in vain there",
+            ),
+            (
+                self.operations,
+                "uses of locks by signal handlers came while the recorder was at work",
+                "they were not seen",
+            ),
+            (self.alike, "further cycles in locks of one sort are at the same lines", "they are not told"),
+        ];
+        self.gaps()
+            .chain(remarks.into_iter().filter(|(count, ..)| *count > 0))
+            .map(|(count, what, so)| format!("{count} {what}: {so}"))
+            .collect()
     }
 }
 

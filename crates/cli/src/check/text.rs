@@ -84,7 +84,8 @@ pub(super) fn summary(report: &Report) -> String {
         count => counted(count, "finding"),
     };
     let kinds = if kinds.is_empty() { String::new() } else { format!(": {}", kinds.join(", ")) };
-    let _ = writeln!(text, "{PREFIX}: {found} in {processes}{kinds}");
+    let gaps = report.no_room.verdict().map_or(String::new(), |gaps| format!("; {gaps}"));
+    let _ = writeln!(text, "{PREFIX}: {found} in {processes}{kinds}{gaps}");
     for (n, finding) in report.findings.iter().enumerate() {
         let times = if finding.count > 1 { format!(" ({} times)", finding.count) } else { String::new() };
         let mut lines = finding.lines();
@@ -157,7 +158,7 @@ mod tests {
         report.no_room.holds = 4;
         let text = summary(&report);
         for words in [
-            "poundlock check: 1 finding in 1 process: 1 order\n",
+            "poundlock check: 1 finding in 1 process: 1 order; findings can be missing: 4 holds found no room in a thread's list\n",
             "  1. order (3 times): cache and log are taken in both orders [put (a.c:10), get (a.c:20)]\n  suppressed",
             "  suppressed: 2 findings: known (2)\n",
             "  not seen: 4 holds found no room",

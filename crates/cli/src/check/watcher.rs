@@ -36,6 +36,8 @@ pub(super) struct Settings {
     /// Where the processes leave their files.
     pub(super) dir: PathBuf,
     pub(super) held_over_ns: Option<u64>,
+    /// Sets of other locks held that are kept of one order of two locks.
+    pub(super) guard_sets: usize,
     /// What is deadlocked is ended.
     pub(super) ends: bool,
     /// `CLOCK_MONOTONIC` at the start of the run.
@@ -320,7 +322,7 @@ impl Watch {
             let known = descendants.iter().find(|(_, of)| **of == inner).map(|(&outer, _)| outer);
             known.unwrap_or(inner)
         };
-        match Process::open(&path, self.found.left.len(), outer) {
+        match Process::open(&path, self.found.left.len(), outer, self.settings.guard_sets) {
             Ok(Some(process)) => {
                 self.found.left.push((process.inner, process.exe().to_owned()));
                 self.processes.push(process);

@@ -145,6 +145,43 @@ fn kinds_are_chosen_and_left_out() {
     }
 }
 
+/// What found no room stands in the verdict, and has a status of its own where statuses are asked for.
+#[test]
+fn an_incomplete_check_is_no_clean_one() {
+    let program = compile_c(
+        r#"#include <pthread.h>
+        int main(void) {
+            static pthread_mutex_t lock[5];
+            for (int i = 0; i < 5; i++) pthread_mutex_lock(&lock[i]);
+            for (int i = 0; i < 5; i++) pthread_mutex_unlock(&lock[i]);
+            return 3;
+        }"#,
+        &[],
+    );
+    let sarif = scratch().join("check.sarif");
+    let sarif_option = ["--sarif", sarif.to_str().expect("UTF-8")];
+    for (options, status, complete) in [
+        (&["--error-exitcode", "9"][..], 3, true),
+        (&["--max-orders", "4"], 3, false),
+        (&["--max-orders", "4", "--error-exitcode", "9"], 97, false),
+    ] {
+        let checked = run(&program, &[options, &sarif_option].concat());
+        assert_eq!(checked.status, Some(status), "{options:?}: {}", checked.report);
+        checked.nothing();
+        assert_eq!(checked.json["complete"], complete, "{options:?}: {:#}", checked.json);
+        assert_eq!(
+            number(&checked.json["unseen"], "edges"),
+            if complete { 0 } else { 6 },
+            "{:#}",
+            checked.json
+        );
+        let verdict = checked.report.lines().find(|line| line.contains("nothing found")).expect("a verdict");
+        assert_eq!(verdict.contains("--max-orders"), !complete, "{verdict}");
+        let notes = &parsed(&sarif)["runs"][0]["invocations"][0]["toolExecutionNotifications"];
+        assert_eq!(notes.to_string().contains("--max-orders"), !complete, "{notes:#}");
+    }
+}
+
 #[test]
 fn sarif_has_rules_places_and_stacks() {
     let program = compile_c(TWO, &[]);

@@ -28,7 +28,7 @@ use poundlock_core::events::Event;
 pub(crate) use poundlock_statfile::LockKind;
 pub(crate) use poundlock_statfile::check::Mode;
 pub(crate) use poundlock_statfile::writer::{CallSite, Ended, LockRef, Manner, Wake};
-use poundlock_statfile::writer::{CheckRoom, Host, Interrupted, Options, Recorder, Words};
+use poundlock_statfile::writer::{Host, Interrupted, Options, Recorder, Words};
 
 use crate::abi::Patience;
 use crate::{check, environment, interrupted};
@@ -83,7 +83,7 @@ unsafe impl Host for Process {
 pub(crate) fn init(lock_name: &str, rwlock_name: &str) -> bool {
     let checked = check::find_out();
     let options = Options {
-        check: checked.then_some(CheckRoom::DEFAULT),
+        check: checked.then(check::room),
         lone_signals: check::lone_signals(),
         trace: if checked { 0 } else { traced() },
         ..Options::DEFAULT

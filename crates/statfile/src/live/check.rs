@@ -24,12 +24,20 @@ pub struct Log {
     next: u64,
     /// An event that is not whole is left out, and not waited for: its process is dead.
     pub skip_torn: bool,
+    /// At most so many events are passed on at a time; 0: all that there are.
+    at_once: u64,
     /// Events that were left out: not whole, or of no kind that is known.
     pub torn: u64,
     stacks: HashMap<u32, Arc<[u64]>>,
 }
 
 impl Log {
+    /// As `default`, but at most so many events are passed on at a time.
+    #[must_use]
+    pub fn in_steps(at_once: u64) -> Log {
+        Log { at_once, ..Log::default() }
+    }
+
     /// As `default`, of a process that does not go on: what is not whole will not be.
     #[must_use]
     pub fn of_dead_process() -> Log {
@@ -91,8 +99,12 @@ pub struct Described {
 pub struct Unseen {
     /// Events that were not logged: the command was too slow, or the disk is full.
     pub events: u64,
-    /// Orders of locks of which there is no evidence.
+    /// Times that an order of two locks found no room: beyond [`CheckRoom`](crate::writer::CheckRoom)'s limit.
     pub orders: u64,
+    /// Orders of locks of which there is no evidence, since the table of orders of classes had no memory.
+    pub pairs: u64,
+    /// Findings, for the same reason.
+    pub findings: u64,
     /// Orders within one class, beyond those of which there is evidence.
     pub within: u64,
     /// Locks.
@@ -113,17 +125,19 @@ impl Live {
     }
 
     /// Passes what is new in the log to `each`, in its order, up to the first event that is not whole; their
-    /// places in the log are free then for new ones. There is one reader of a log.
-    pub fn events(&self, log: &mut Log, each: &mut dyn FnMut(Logged)) {
+    /// places in the log are free then for new ones. There is one reader of a log. Returns whether there is more to
+    /// be read at once.
+    pub fn events(&self, log: &mut Log, each: &mut dyn FnMut(Logged)) -> bool {
         let capacity = u64::from(self.header32(offset_of!(Header, log_capacity)));
-        let end = self.header64(offset_of!(Header, next_event));
+        let all = self.header64(offset_of!(Header, next_event));
         if capacity == 0 || !capacity.is_power_of_two() {
-            return;
+            return false;
         }
         // What another reader had read may be gone.
-        log.next = log.next.max(self.header64(offset_of!(Header, consumed)).min(end));
+        log.next = log.next.max(self.header64(offset_of!(Header, consumed)).min(all));
         // Of a damaged file: no more than there are.
-        let end = end.min(log.next.saturating_add(capacity));
+        let most = if log.at_once == 0 { capacity } else { log.at_once.min(capacity) };
+        let end = all.min(log.next.saturating_add(most));
         while log.next < end {
             let place = (log.next & (capacity - 1)) * size_of::<LogSlot>() as u64;
             let at = self.header64(offset_of!(Header, log_offset)).saturating_add(place);
@@ -137,6 +151,7 @@ impl Live {
             log.next += 1;
         }
         self.consumed(log.next);
+        log.next == end && end < all
     }
 
     /// Events below this number have been read.
@@ -441,12 +456,14 @@ impl Live {
     #[must_use]
     pub fn unseen(&self) -> Unseen {
         let lost = |what: Lost| {
-            const { assert!((Lost::Evidence as usize) < LOST) };
+            const { assert!((Lost::Findings as usize) < LOST) };
             self.header64(offset_of!(Header, lost) + 8 * what as usize)
         };
         Unseen {
             events: lost(Lost::Events),
-            orders: lost(Lost::Pairs),
+            orders: lost(Lost::Edges),
+            pairs: lost(Lost::Pairs),
+            findings: lost(Lost::Findings),
             within: lost(Lost::Evidence),
             locks: self.header64(offset_of!(Header, overflow_locks)),
             holds: lost(Lost::Holds),

@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::sys;
 use crate::layout::{
-    self, ArraySlot, Cell, CheckSlot, Chunk, EdgeSlot, Events, Header, LockSlot, LogSlot, ModuleSlot, PAGE,
-    PLACES, PairSlot, Record, Run, Site, Spread, StackSlot, Stretch, Tracer, WINDOW,
+    self, ArraySlot, Cell, CheckSlot, Chunk, EdgeSlot, Events, FURTHER, Header, LockSlot, LogSlot,
+    ModuleSlot, PAGE, PLACES, PairSlot, Record, Run, Site, Spread, StackSlot, Stretch, Tracer, WINDOW,
 };
 
 /// How large a file is and what fits in it.
@@ -35,12 +35,14 @@ pub struct Options {
     pub trace: u32,
 }
 
-/// What fits in the file of a process under check. All are powers of two, [`layout::WINDOW`] at least.
+/// What fits in the file of a process under check. All but the limit are powers of two, [`layout::WINDOW`] at least.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckRoom {
-    /// Orders of two locks that are remembered.
+    /// Slots of the first level of the table of seen orders of two locks.
     pub edges: u32,
-    /// Orders of two classes, and places of misuse.
+    /// Orders of two locks that are remembered: any number.
+    pub limit: u32,
+    /// Slots of the first level of the table of orders of two classes, and places of misuse.
     pub pairs: u32,
     /// Events that the command has not read yet.
     pub log: u32,
@@ -48,7 +50,7 @@ pub struct CheckRoom {
 
 impl CheckRoom {
     /// What a checked program gets.
-    pub const DEFAULT: CheckRoom = CheckRoom { edges: 1 << 18, pairs: 1 << 15, log: 1 << 18 };
+    pub const DEFAULT: CheckRoom = CheckRoom { edges: 1 << 18, limit: 1 << 20, pairs: 1 << 15, log: 1 << 18 };
 }
 
 impl Options {
@@ -98,7 +100,7 @@ impl Regions {
         let modules = stack_index + pages(u64::from(stack_index_size) * 4);
         let arrays = modules + pages(u64::from(options.modules) * size_of::<ModuleSlot>() as u64);
         let edges = arrays + pages(u64::from(options.arrays) * size_of::<ArraySlot>() as u64);
-        let room = options.check.unwrap_or(CheckRoom { edges: 0, pairs: 0, log: 0 });
+        let room = options.check.unwrap_or(CheckRoom { edges: 0, limit: 0, pairs: 0, log: 0 });
         let pairs = edges + pages(u64::from(room.edges) * size_of::<EdgeSlot>() as u64);
         let log = pairs + pages(u64::from(room.pairs) * size_of::<PairSlot>() as u64);
         let arena = log + pages(u64::from(room.log) * size_of::<LogSlot>() as u64);
@@ -196,6 +198,7 @@ impl Map {
             header.pair_offset.store(regions.pairs, Relaxed);
             header.log_offset.store(regions.log, Relaxed);
             header.edge_capacity.store(room.edges, Relaxed);
+            header.order_limit.store(room.limit, Relaxed);
             header.pair_capacity.store(room.pairs, Relaxed);
             header.log_capacity.store(room.log, Relaxed);
             header.next_serial.store(1, Relaxed);
@@ -268,6 +271,43 @@ impl Map {
         let offset = start + u64::from(first) * size_of::<T>() as u64;
         // SAFETY: within the table, whose capacity is a power of two; a window lies in one page.
         self.back_page(offset).then(|| unsafe { self.at(offset) })
+    }
+
+    /// The slots among which that of an edge or a pair with this hash is, in a level beyond the first, whose
+    /// directory is that of `levels`, of a table whose first level has `capacity` slots: LEVELS in [`layout`].
+    /// `None` if nobody has made them, or, with `make`, if there is no memory for them.
+    pub(super) fn further<T>(
+        self,
+        (levels, level): (&[AtomicU64; FURTHER], usize),
+        capacity: u32,
+        hash: u64,
+        make: bool,
+    ) -> Option<&'static [T; WINDOW]> {
+        let slots = layout::level_capacity(capacity, level);
+        // Other bits than those of the first level, whose full windows have much the same ones.
+        let slot = (hash >> 20) & (slots - 1) & !(WINDOW as u64 - 1);
+        let pages = slots.div_ceil(layout::SLOTS_A_PAGE);
+        let mut directory = levels[level].load(Acquire);
+        if directory == 0 {
+            let fresh = if make { self.allocate((4 * pages).div_ceil(PAGE))? } else { return None };
+            directory = match levels[level].compare_exchange(0, fresh, AcqRel, Acquire) {
+                Ok(_) => fresh,
+                Err(now) => now,
+            };
+        }
+        // SAFETY: as many words were allocated there.
+        let entry = &unsafe { self.words(directory, pages as usize) }[(slot / layout::SLOTS_A_PAGE) as usize];
+        let mut page = entry.load(Acquire);
+        if page == 0 {
+            let fresh = if make { (self.allocate(1)? / PAGE) as u32 } else { return None };
+            page = match entry.compare_exchange(0, fresh, AcqRel, Acquire) {
+                Ok(_) => fresh,
+                Err(now) => now,
+            };
+        }
+        let within = slot % layout::SLOTS_A_PAGE * size_of::<T>() as u64;
+        // SAFETY: a page of slots, in which a window lies.
+        Some(unsafe { self.at(u64::from(page) * PAGE + within) })
     }
 
     /// The slot of the log for event `number`. `None` if there is no memory for it.

@@ -245,3 +245,11 @@ pub(super) fn complain(text: &[u8]) {
     // SAFETY: `text` is valid; if nobody listens, nobody listens.
     unsafe { libc::syscall(libc::SYS_write, 2, text.as_ptr(), text.len()) };
 }
+
+/// Sleeps for so many nanoseconds, less than a second; for less where a signal handler runs.
+pub(super) fn pause(ns: libc::c_long) {
+    let pause = libc::timespec { tv_sec: 0, tv_nsec: ns };
+    let _errno = Errno::keep();
+    // SAFETY: our own variable.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const pause, 0usize) };
+}

@@ -15,7 +15,7 @@ use crate::processes::{child, told};
 
 /// A small file of a process under check.
 pub(crate) const CHECKED: Options =
-    Options { check: Some(CheckRoom { edges: 1024, pairs: 1024, log: 4096 }), ..SMALL };
+    Options { check: Some(CheckRoom { edges: 1024, limit: 1 << 20, pairs: 1024, log: 4096 }), ..SMALL };
 
 /// All that the log of the only file in `directory` has.
 fn log(directory: &Path) -> Vec<Logged> {
@@ -486,9 +486,10 @@ fn lists_grow_and_have_holes() {
 
 #[test]
 fn what_finds_no_room_is_said() {
-    const TINY: Options =
-        Options { locks: 40, check: Some(CheckRoom { edges: 16, pairs: 16, log: 16 }), ..CHECKED };
-    recording!(Tiny: directory, _, TINY);
+    const LIMIT: usize = 200;
+    let room = CheckRoom { edges: 16, limit: LIMIT as u32, pairs: 16, log: 512 };
+    let tiny = Options { locks: 40, check: Some(room), ..CHECKED };
+    recording!(Tiny: directory, _, tiny);
     let locks: Vec<Lock> = (0..60).map(|_| Lock::default()).collect();
     for first in &locks {
         for second in &locks {
@@ -500,20 +501,71 @@ fn what_finds_no_room_is_said() {
     let live = Live::open(&only_file(directory.path())).expect("a good file");
     let unseen = live.unseen();
     assert!(unseen.locks >= 20, "{unseen:?}");
-    assert!(unseen.orders > 0 && unseen.events == 0, "{unseen:?}");
+    // Each of the others once: 38 locks have a place.
+    assert_eq!((unseen.orders, unseen.pairs, unseen.events), (38 * 37 - LIMIT as u64, 0, 0), "{unseen:?}");
     let mut all = Vec::new();
     let mut log = Log::default();
     live.events(&mut log, &mut |logged| push(&mut all, logged));
-    assert_eq!(all.len(), 16, "as many as there is room for pairs");
-    // There is room in the log again, but not in the table.
-    both::<Tiny>(locks[0].seen(), locks[38].seen());
+    assert_eq!(edges(&all).len(), LIMIT, "the tables have grown, from 16 on");
+    // What is in the table stays known; what is not finds no room again, nor does it fill the log.
+    let known: HashSet<_> = edges(&all).iter().map(|edge| (edge.from.held.lock, edge.to.held.lock)).collect();
+    assert_eq!(known.len(), LIMIT);
+    let mut again = 0;
+    for first in &locks[..38] {
+        for second in &locks[..38] {
+            if first.address() != second.address() {
+                both::<Tiny>(first.seen(), second.seen());
+                again += u64::from(!known.contains(&(id(first.seen()), id(second.seen()))));
+            }
+        }
+    }
     live.events(&mut log, &mut |logged| panic!("{logged:?}"));
+    assert_eq!(live.unseen().orders, unseen.orders + again);
+    // A finding is none of them.
+    Tiny::recorder().released_free(locks[0].seen(), here());
+    live.events(&mut log, &mut |logged| push(&mut all, logged));
+    assert_eq!(misuses(&all).len(), 1);
+}
+
+/// Of many locks within each other every order is logged, with those held longest; and a second time none is.
+#[test]
+fn many_locks_within_each_other() {
+    const HELD: usize = 300;
+    const ALL: usize = HELD * (HELD - 1) / 2;
+    let room = CheckRoom { edges: 1024, limit: 1 << 20, pairs: 64, log: 1 << 16 };
+    recording!(Deep: directory, recorder, Options { check: Some(room), ..CHECKED });
+    let locks: Vec<Lock> = (0..HELD).map(|_| Lock::default()).collect();
+    let site = here();
+    locks.iter().for_each(|lock| recorder.created(lock.seen(), site));
+    let live = Live::open(&only_file(directory.path())).expect("a good file");
+    let mut log = Log::default();
+    let mut round = || {
+        locks.iter().for_each(|lock| take::<Deep>(lock.seen(), NOWHERE));
+        locks.iter().rev().for_each(|lock| give::<Deep>(lock.seen()));
+        let mut all = Vec::new();
+        live.events(&mut log, &mut |logged| push(&mut all, logged));
+        edges(&all)
+    };
+    let found = round();
+    let orders: HashSet<_> = found.iter().map(|edge| (edge.from.held.lock, edge.to.held.lock)).collect();
+    assert_eq!((found.len(), orders.len()), (ALL, ALL));
+    let place: std::collections::HashMap<_, _> =
+        (0..).zip(&locks).map(|(n, lock)| (id(lock.seen()), n)).collect();
+    for edge in &found {
+        let (from, to): (usize, usize) = (place[&edge.from.held.lock], place[&edge.to.held.lock]);
+        let guards: Vec<usize> = edge.guards.iter().map(|guard| place[&guard.lock]).collect();
+        let held: Vec<usize> = (0..to).filter(|&n| n != from).collect();
+        assert_eq!(guards, held[..held.len().min(layout::GUARDS)], "{from} {to}");
+        assert_eq!(edge.more, held.len() > layout::GUARDS);
+    }
+    assert!(round().is_empty(), "all of it is known");
+    assert_eq!(live.unseen().orders, 0);
 }
 
 #[test]
 fn a_full_log_goes_on_once_it_is_read() {
     const SHORT: Options =
-        Options { check: Some(CheckRoom { edges: 1024, pairs: 1024, log: 16 }), ..CHECKED };
+        Options { check: Some(CheckRoom { edges: 1024, limit: 1 << 20, pairs: 1024, log: 16 }), ..CHECKED };
     recording!(Short: directory, _, SHORT);
     let locks: Vec<Lock> = (0..20).map(|_| Lock::default()).collect();
     let live = Live::open(&only_file(directory.path())).expect("a good file");
@@ -530,6 +582,36 @@ fn a_full_log_goes_on_once_it_is_read() {
     assert_eq!(moments, (0..moments.len() as u64).collect::<Vec<_>>());
     assert!(moments.len() > 32);
     assert!(live.unseen().events > 0);
+}
+
+/// A thread that finds the log full waits for a command that reads: nothing is lost, in however small steps that is
+/// read.
+#[test]
+fn a_full_log_waits_for_its_reader() {
+    const SHORT: Options =
+        Options { check: Some(CheckRoom { edges: 1024, limit: 1 << 20, pairs: 1024, log: 16 }), ..CHECKED };
+    recording!(Followed: directory, _, SHORT);
+    let locks: Vec<Lock> = (0..40).map(|_| Lock::default()).collect();
+    let orders = || (1..locks.len()).flat_map(|second| (0..second).map(move |first| (first, second)));
+    let live = Live::open(&only_file(directory.path())).expect("a good file");
+    let mut log = Log::in_steps(5);
+    // So that it is known that somebody reads.
+    both::<Followed>(locks[1].seen(), locks[0].seen());
+    let mut found = Vec::new();
+    live.events(&mut log, &mut |event| push(&mut found, event));
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for (first, second) in orders() {
+                both::<Followed>(locks[first].seen(), locks[second].seen());
+            }
+        });
+        while !writer.is_finished() {
+            live.events(&mut log, &mut |event| push(&mut found, event));
+        }
+    });
+    while live.events(&mut log, &mut |event| push(&mut found, event)) {}
+    assert_eq!(live.unseen(), poundlock_statfile::Unseen::default());
+    assert_eq!(edges(&found).len(), 1 + orders().count());
 }
 
 /// The search for locks in memory that goes is no longer than the memory is large, nor than there are locks. Memory
@@ -578,7 +660,8 @@ fn a_release_of_memory_costs_what_its_size_and_its_locks_do() {
 fn orders_by_many_threads_are_each_logged() {
     const MANY: Options = Options {
         locks: 4096,
-        check: Some(CheckRoom { edges: 1 << 15, pairs: 1 << 14, log: 1 << 15 }),
+        // Small tables at first, so that threads make their further levels at once.
+        check: Some(CheckRoom { edges: 64, limit: 1 << 20, pairs: 32, log: 1 << 15 }),
         ..CHECKED
     };
     recording!(Many: directory, _, MANY);

@@ -70,13 +70,20 @@ pub(in crate::writer) fn is_called(map: Map, thread: (u32, u32), name: Name) {
 fn write(map: Map, (serial, tid): (u32, u32), name: Name, kind: u32, fill: impl FnOnce(&LogSlot)) -> bool {
     let header = map.header();
     let capacity = u64::from(header.log_capacity.load(Relaxed));
-    let taken = header.next_event.fetch_update(AcqRel, Acquire, |next| {
-        // Acquire: the command has read what the slot had.
-        let waiting = next.wrapping_sub(header.consumed.load(Acquire));
-        // Memory first, number second: so every number that is given out becomes an event.
-        (waiting < capacity && map.log(next).is_some()).then_some(next + 1)
-    });
-    let Some((number, slot)) = taken.ok().and_then(|number| Some((number, map.log(number)?))) else {
+    let take = || {
+        let taken = header.next_event.fetch_update(AcqRel, Acquire, |next| {
+            // Acquire: the command has read what the slot had.
+            let waiting = next.wrapping_sub(header.consumed.load(Acquire));
+            // Memory first, number second: so every number that is given out becomes an event.
+            (waiting < capacity && map.log(next).is_some()).then_some(next + 1)
+        });
+        taken.ok().and_then(|number| Some((number, map.log(number)?)))
+    };
+    let mut taken = take();
+    while taken.is_none() && has_made_room(map) {
+        taken = take();
+    }
+    let Some((number, slot)) = taken else {
         lost(map, Lost::Events);
         return false;
     };
@@ -88,6 +95,27 @@ fn write(map: Map, (serial, tid): (u32, u32), name: Name, kind: u32, fill: impl 
     // Release: whoever sees the number sees the event.
     slot.head.ready.store((number as u32).wrapping_add(1), Release);
     true
+}
+
+/// Waits until the command has read more of the log, which is full. `false` if it reads nothing, or if the log is
+/// not what is full. LOG in [`layout`] says how long.
+#[cold]
+fn has_made_room(map: Map) -> bool {
+    let header = map.header();
+    let consumed = header.consumed.load(Relaxed);
+    let waiting = header.next_event.load(Relaxed).wrapping_sub(consumed);
+    let is_full = waiting >= u64::from(header.log_capacity.load(Relaxed));
+    if !is_full || consumed == 0 || header.stalled.load(Relaxed) == consumed + 1 {
+        return false;
+    }
+    for _ in 0..layout::PATIENCE_MS {
+        sys::pause(1_000_000);
+        if header.consumed.load(Relaxed) != consumed {
+            return true;
+        }
+    }
+    header.stalled.store(consumed + 1, Relaxed);
+    false
 }
 
 /// Counts what found no room.

@@ -527,10 +527,7 @@ const LOOKS_IN_CHILD: u32 = 100;
 
 /// Gives other threads time.
 fn pause() {
-    let pause = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-    let _errno = sys::Errno::keep();
-    // SAFETY: our own variable.
-    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const pause, 0usize) };
+    sys::pause(10_000_000);
 }
 
 /// Whether the lock's word stays as it is, for longer than a thread that has locked it needs to write its own.
