@@ -550,6 +550,23 @@ fn sembench_measures_every_mechanism_without_a_library() {
     assert_eq!(pairs.len(), if two_cpus { ARRAYS.len() } else { 0 });
     assert!(pairs.iter().all(|row| row["calls_per_second"]["min"].as_f64().unwrap() > 0.0));
 
+    let wakes = rows("wakes");
+    for sides in ["processes", "threads"] {
+        for (number, mechanism) in
+            [2, 4, 8, 16].into_iter().flat_map(|pairs| [(pairs, "kernel"), (pairs, "after")])
+        {
+            let labels =
+                [("sides", sides.into()), ("number", number.into()), ("mechanism", mechanism.into())];
+            let row = check_row(&wakes, &labels, &["mean_of_kernel", "longest_of_kernel", "first_ns"], 2);
+            for figure in ["mean_ns", "p50_ns", "p999_ns", "max_ns"] {
+                check_summary(&row["waits"][figure], 2);
+            }
+            // Each side of each pair has waited.
+            assert!(row["waits"]["count"]["min"].as_f64().unwrap() >= f64::from(2 * number), "{row}");
+        }
+    }
+    assert_eq!(wakes.len(), 16);
+
     let crowds = rows("crowds");
     for sleep in ["own", "several", "ten"] {
         for mechanism in everybody() {
@@ -571,11 +588,19 @@ fn sembench_measures_every_mechanism_without_a_library() {
     assert_eq!(json["published"][1]["burns_per_second"], 236_144);
     // The run is not the published one, so that the targets about it are left out.
     let targets = rows("targets");
-    assert_eq!(targets.len(), 4);
+    assert_eq!(targets.len(), 8);
     for result in targets.iter().flat_map(|target| target["results"].as_array().unwrap()) {
         assert!(ARRAYS.contains(&result["lock"].as_str().unwrap()), "{result}");
     }
-    for title in ["Threads that", "Beside", "One thread", "Does the lock's", "Sleepers", "Targets"] {
+    for title in [
+        "Threads that",
+        "Beside",
+        "One thread",
+        "Waits of processes",
+        "Does the lock's",
+        "Sleepers",
+        "Targets",
+    ] {
         assert!(text.lines().any(|line| line.starts_with(title)), "no {title} in\n{text}");
     }
     for line in ["12 threads, waking 5 at a time", "using ipc sem operations", "using futexes"] {

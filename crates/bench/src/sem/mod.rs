@@ -1,6 +1,6 @@
 //! The benchmark of semaphore arrays that the source's series was measured with, over the kernel's arrays,
-//! ours, and futexes; beside it single calls, two threads in one array, and wake-ups among ever more
-//! sleepers.
+//! ours, and futexes; beside it single calls, two threads in one array, pairs of processes and of threads that
+//! wake each other, and wake-ups among ever more sleepers.
 
 mod mechanism;
 mod plot;
@@ -14,7 +14,7 @@ use crate::launch::Process;
 use crate::plan::{Common, Plan, Preset, Rows, ns};
 use crate::report::{Table, Target};
 use crate::worker;
-use crate::worker::sem::{Operation, Sleep, Task, What};
+use crate::worker::sem::{Operation, Sides, Sleep, Task, What};
 
 pub use mechanism::Mechanism;
 
@@ -63,6 +63,9 @@ const ALONE: f64 = 0.02;
 const SLICES: u32 = 50;
 /// The share of it for two threads in one array.
 const PAIR: f64 = 0.1;
+/// The share of it for each number of pairs that wake each other, and those numbers.
+const WAKES: f64 = 0.2;
+const PAIRS: [usize; 4] = [2, 4, 8, 16];
 /// The share of it for each number of sleepers.
 const CROWD: f64 = 0.02;
 /// What each sleeper takes at the most, from its thread's start to its end, on a busy machine.
@@ -79,6 +82,12 @@ impl Options {
 
     fn takes_part(&self, mechanism: Mechanism) -> bool {
         self.mechanisms.is_empty() || self.mechanisms.contains(&mechanism) || mechanism == Mechanism::Kernel
+    }
+
+    /// Whether pairs of a mechanism wake each other: of the kernel's, the default, and what is named.
+    fn wakes(&self, mechanism: Mechanism) -> bool {
+        let default = matches!(mechanism, Mechanism::Kernel | Mechanism::After);
+        mechanism.is_array() && (default || self.mechanisms.contains(&mechanism))
     }
 
     /// Whether a mechanism has sleepers of this sort.
@@ -152,6 +161,15 @@ impl Preset for Options {
             let pair = run(plan, "two threads", one, &cpus, PAIR, PAIR, What::Pair);
             plan.cell("pairs", pair, 0, one.name(), vec![]);
         }
+        for (sides, pairs) in Sides::ALL.into_iter().flat_map(|sides| PAIRS.map(|pairs| (sides, pairs))) {
+            for &one in arrays.iter().filter(|&&one| self.wakes(one)) {
+                let what = What::Wakes { sides, pairs };
+                let point = format!("{pairs} pairs, {}", sides.words());
+                let wakes = run(plan, &point, one, &cpus, WAKES, WAKES, what);
+                let labels = vec![("sides", json!(sides)), ("number", pairs.into())];
+                plan.cell("wakes", wakes, 0, one.name(), labels);
+            }
+        }
         let crowds = self.crowds();
         let most = crowds.last().copied().unwrap_or(0) as f64;
         for sleep in Sleep::ALL.into_iter().filter(|_| !crowds.is_empty()) {
@@ -175,6 +193,9 @@ impl Preset for Options {
             [("burns", "burns_per_second"), ("pairs", "calls_per_second"), ("crowds", "ns")]
         {
             plan.of(section, "of_kernel", figure, vec![("mechanism", "kernel".into())]);
+        }
+        for (name, figure) in [("mean_of_kernel", "waits.mean_ns"), ("longest_of_kernel", "waits.max_ns")] {
+            plan.of("wakes", name, figure, vec![("mechanism", "kernel".into())]);
         }
         plan.of("burns", "of_before", "burns_per_second", vec![("mechanism", "before".into())]);
         plan.of("alone", "times_the_kernels_rate", "ns", vec![("mechanism", "kernel".into())])

@@ -1,12 +1,12 @@
 //! The figures as tables, as the source's program prints them, and what they are to reach.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Mechanism, Options};
 use crate::Summary;
 use crate::plan::{Column, Row, Rows, Sample, table};
 use crate::report::{Limit, Table, Target, median, spread};
-use crate::worker::sem::{LOOK_EVERY, Operation, Sleep};
+use crate::worker::sem::{LOOK_EVERY, Operation, PAUSE, Sides, Sleep};
 
 /// What the targets are about.
 const TARGET_THREADS: usize = 250;
@@ -34,6 +34,10 @@ pub(super) const PUBLISHED: [(&str, &str, [u64; 2], &str); 13] = [
     ("wait, avg", "wait_avg_ticks", [14_134, 5_352], "held.spun_avg_ns"),
     ("1/1000 cpu time", "permille", [470, 11], "spinning"),
 ];
+
+/// What a wait of [`Sides`] may be of the kernel's, on average and at the longest.
+const MEAN_OF_KERNEL: f64 = 1.2;
+const LONGEST_OF_KERNEL: f64 = 2.0;
 
 /// A mechanism's rounds, of which this is the one with the median rate.
 fn typical(row: &Row) -> Option<&Sample> {
@@ -123,6 +127,13 @@ pub(super) fn method(options: &Options, rows: &Rows) -> String {
         wake = options.wake,
         every = LOOK_EVERY.as_millis(),
     );
+    method += &format!(
+        "Pairs that wake each other: each pair has an array of two semaphores, on which its sides, processes or \
+         threads, sleep in turn. A side that was woken pauses for {pause} us and wakes the other. A wait lasts \
+         from before the call that wakes until the call that slept has returned. The first wait of each side \
+         stands apart: it has the waker's first call in it, in which a process finds and maps the array.\n\n",
+        pause = PAUSE.as_micros(),
+    );
     if rows.of("crowds").next().is_some() {
         method += "Sleepers: the CPU time of the call that wakes, for each thread that it wakes, while ever \
             more \
@@ -173,6 +184,22 @@ pub(super) fn tables(rows: &Rows) -> Vec<Table> {
     if rows.of("pairs").next().is_some() {
         let title = "Two threads with a CPU and a semaphore each, in one array";
         tables.push(table(title, 1, &pairs, rows.of("pairs")));
+    }
+    for sides in Sides::ALL {
+        let wakes = [
+            Label("pairs", "number"),
+            who,
+            Spread("mean us", "waits.mean_ns", 1e-3, 1),
+            Median("of kernel", "mean_of_kernel", 1.0, 2),
+            Median("median us", "waits.p50_ns", 1e-3, 1),
+            Median("99.9 % us", "waits.p999_ns", 1e-3, 0),
+            Spread("longest us", "waits.max_ns", 1e-3, 0),
+            Median("of kernel", "longest_of_kernel", 1.0, 2),
+            Median("first us", "first_ns", 1e-3, 0),
+        ];
+        let title = format!("Waits of {} that wake each other in pairs", sides.words());
+        let here = rows.of("wakes").filter(|row| row.is("sides", json!(sides)));
+        tables.push(table(title, 2, &wakes, here));
     }
     tables.push(line_table(rows));
     tables.extend(Sleep::ALL.into_iter().map(|sleep| crowd_table(rows, sleep)));
@@ -303,19 +330,30 @@ pub(super) fn targets(options: &Options, rows: &Rows) -> Vec<Target> {
             targets.push(target(what, limit, unit, "burns", name, factor));
         }
     }
-    for sleep in Sleep::ALL {
-        // The doubling with the largest median.
-        let worst = |one: &Mechanism| -> Option<Summary> {
-            let here = rows.of("crowds").filter(|row| row.who == one.name() && row.is("sleep", json!(sleep)));
-            here.filter_map(|row| row.get("growth")).max_by(|a, b| a.median.total_cmp(&b.median))
+    // The row with the largest median.
+    let mut worst = |what: String, limit, section: &str, label: (&str, Value), figure: &str| {
+        let of = |one: &Mechanism| -> Option<Summary> {
+            let here =
+                rows.of(section).filter(|row| row.who == one.name() && row.is(label.0, label.1.clone()));
+            here.filter_map(|row| row.get(figure)).max_by(|a, b| a.median.total_cmp(&b.median))
         };
-        let arrays = Mechanism::ALL.into_iter().filter(|one| one.is_array());
-        targets.push(Target::new(
-            format!("sleepers, {}: growth with a doubling, the worst", sleep.words()),
-            Limit::AtMost(GROWTH),
-            "",
-            arrays.map(|one| (one.name(), worst(&one))),
-        ));
+        let of_kernel = section == "wakes";
+        let arrays = Mechanism::ALL.into_iter().filter(|one| one.is_array() && (!of_kernel || one.is_ours()));
+        let results = arrays.map(|one| (one.name(), of(&one)));
+        targets.push(Target::new(what + ", the worst", Limit::AtMost(limit), "", results));
+    };
+    for sides in Sides::ALL {
+        for (what, limit, figure) in [
+            ("mean wait", MEAN_OF_KERNEL, "mean_of_kernel"),
+            ("longest wait", LONGEST_OF_KERNEL, "longest_of_kernel"),
+        ] {
+            let what = format!("pairs of {} that wake each other: {what}, of the kernel's", sides.words());
+            worst(what, limit, "wakes", ("sides", json!(sides)), figure);
+        }
+    }
+    for sleep in Sleep::ALL {
+        let what = format!("sleepers, {}: growth with a doubling", sleep.words());
+        worst(what, GROWTH, "crowds", ("sleep", json!(sleep)), "growth");
     }
     targets
 }
@@ -380,6 +418,11 @@ mod tests {
                     vec![("ns", ns / speed)]
                 }
                 "pairs" => vec![("calls_per_second", 2.0 * rate * speed)],
+                "wakes" => {
+                    let of_kernel = if who == "kernel" { 1.0 } else { 1.1 };
+                    let longest = 1e5 * of_kernel * cell.label("number").as_f64().unwrap();
+                    vec![("waits.mean_ns", 5e3 * of_kernel), ("waits.max_ns", longest * of_kernel / speed)]
+                }
                 // Linear, and for `before` square where ten are woken.
                 _ if cell.label("sleep") == "ten" && who == "before" => {
                     vec![("ns", number * number / speed), ("growth", 4.0)]
@@ -402,6 +445,8 @@ mod tests {
             (&format!("{published}CPU time lost to spinning"), "before", 47.0, "missed"),
             (&format!("{published}contended"), "after", 5.0, "reached"),
             (&format!("{published}contended"), "before", 91.0, "missed"),
+            ("pairs of processes that wake each other: mean", "after", 1.1, "reached"),
+            ("pairs of threads that wake each other: longest", "after", 1.21, "reached"),
             ("sleepers, one operation each", "after", 2.0, "reached"),
             ("sleepers, two operations each, one", "before", 2.0, "reached"),
             ("sleepers, two operations each, the ten that came last", "after", 2.0, "reached"),
@@ -466,6 +511,7 @@ mod tests {
             ("Does the lock's own", "one thread, one operation, ns", "shared-line", "100.0"),
             ("Does the lock's own", "one thread, one operation, ns", "after, of shared-line", "0.500"),
             ("Does the lock's own", "two threads, calls/s", "after, of shared-line", "1.333"),
+            ("Waits of processes", "16", "longest us", "1600"),
             ("Sleepers, two operations each, the ten", "160", "before", "25600 (4.00)"),
         ] {
             let table = table(title);

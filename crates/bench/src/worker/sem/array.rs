@@ -81,7 +81,8 @@ impl Array {
         held
     }
 
-    fn remove(&self) -> std::result::Result<(), Errno> {
+    /// Ends the calls of those that sleep in it.
+    pub(super) fn remove(&self) -> std::result::Result<(), Errno> {
         if self.ours {
             return poundlock_semarray::remove(self.id).map(drop);
         }

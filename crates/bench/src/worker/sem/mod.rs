@@ -1,11 +1,12 @@
-//! Semaphore arrays: threads that sleep and are woken, single calls, two threads in one array, and crowds of
-//! sleepers.
+//! Semaphore arrays: threads that sleep and are woken, single calls, two threads in one array, pairs that wake
+//! each other, and crowds of sleepers.
 
 mod alone;
 mod array;
 mod burns;
 mod crowd;
 mod sleepers;
+mod wakes;
 
 use std::io;
 
@@ -19,6 +20,7 @@ use crate::sem::Mechanism;
 pub(crate) use alone::Operation;
 pub(crate) use crowd::Sleep;
 pub(crate) use sleepers::LOOK_EVERY;
+pub(crate) use wakes::{PAUSE, Sides};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
@@ -49,6 +51,8 @@ pub(crate) enum What {
     },
     /// Two threads with a CPU and a semaphore each, in one array.
     Pair,
+    /// Pairs of processes or threads that wake each other.
+    Wakes { sides: Sides, pairs: usize },
     /// Wake-ups in an array with ever more sleepers: an answer for each number of them.
     Crowd {
         sleep: Sleep,
@@ -67,6 +71,7 @@ pub(crate) fn run(task: &Task) -> Result<Vec<Sample>> {
         }
         What::Alone { slices } => alone::run(task, *slices),
         What::Pair => alone::two(task).map(|sample| vec![sample]),
+        What::Wakes { sides, pairs } => wakes::run(task, *sides, *pairs).map(|sample| vec![sample]),
         What::Crowd { sleep, sleepers } => crowd::run(task, *sleep, sleepers),
     }
 }
