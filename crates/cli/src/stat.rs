@@ -16,6 +16,7 @@ mod page;
 pub(crate) mod report;
 mod sampler;
 mod session;
+mod sleeps;
 mod stacks;
 #[cfg(test)]
 mod tests;

@@ -108,5 +108,9 @@ programs! {
     storm: "storm" "storm.c" "storm";
     storm_in_a_ring: "storm" "objects.cpp" "storm";
     false_alarm: "false_alarm" "sections.c" "false_alarm";
+    asleep_for_an_eventfd: "asleep" "sleeps.c" "eventfd";
+    asleep_for_a_pipe: "asleep" "sleeps.c" "pipe";
+    asleep_in_epoll: "asleep" "sleeps.c" "epoll";
+    asleep_beside_an_idle_pool: "asleep" "sleeps.c" "pool";
     false_alarm_between_two: "false_alarm" "objects.cpp" "false_alarm";
 }

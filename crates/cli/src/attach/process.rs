@@ -17,7 +17,7 @@ use crate::observe::words::sleeps_in_go;
 use crate::remote::Memory as _;
 use crate::remote::maps::{Files, Mapping, Maps};
 use crate::remote::process::Live;
-use crate::remote::unwind::Unwinder;
+use crate::remote::unwind::{Tables, Unwinder};
 use crate::who::waits::{Kind, Maker, said_by};
 
 /// Only the innermost functions tell what is waited for.
@@ -194,7 +194,9 @@ impl Process {
 
     fn unwound(&mut self, copied: &Copied, waits_for: Option<u64>, remember: bool) -> StackId {
         self.refresh();
-        let unwinder = self.unwinder.get_or_insert_with(|| Unwinder::new(&self.described, &self.maps));
+        let unwinder = self
+            .unwinder
+            .get_or_insert_with(|| Unwinder::new(&self.described, &self.maps, &mut Tables::default()));
         self.stacks.add(copied, (waits_for, remember), (unwinder, &self.maps), &self.memory)
     }
 

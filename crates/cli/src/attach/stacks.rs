@@ -175,7 +175,7 @@ impl Stacks {
             stack: Stack { start: sp, bytes: copied.stack.to_vec() },
             stood_ns: 0,
         };
-        let frames = unwinder.stack(&thread, maps, memory);
+        let frames = unwinder.stack(&thread, maps, memory).frames;
         let chain: Vec<u64> = copied.chain.iter().collect();
         let (kept, covered) = meeting(&frames, &chain);
         let frames = &frames[..kept];

@@ -65,6 +65,23 @@ pub(crate) fn parse(line: &str) -> Doing {
     Doing::Call { call: Call { number, arguments }, sp: value(), pc: value() }
 }
 
+/// Calls that newer architectures are without: numbers that are none stand for those there.
+#[cfg(target_arch = "x86_64")]
+mod older {
+    pub(crate) const EPOLL_WAIT: libc::c_long = libc::SYS_epoll_wait;
+    pub(crate) const POLL: libc::c_long = libc::SYS_poll;
+    pub(crate) const SELECT: libc::c_long = libc::SYS_select;
+    pub(crate) const PAUSE: libc::c_long = libc::SYS_pause;
+}
+#[cfg(not(target_arch = "x86_64"))]
+mod older {
+    pub(crate) const EPOLL_WAIT: libc::c_long = -1;
+    pub(crate) const POLL: libc::c_long = -2;
+    pub(crate) const SELECT: libc::c_long = -3;
+    pub(crate) const PAUSE: libc::c_long = -4;
+}
+pub(crate) use older::{EPOLL_WAIT, PAUSE, POLL, SELECT};
+
 /// `futex_waitv`, which not every version of `libc` has: the same on all architectures.
 pub(crate) const FUTEX_WAITV: libc::c_long = 449;
 /// `futex_wait`, likewise.
@@ -109,6 +126,36 @@ impl Call {
     /// Whether it waits for futexes, for one or for several.
     pub(crate) fn waits_for_futex(&self) -> bool {
         self.number == FUTEX_WAITV || self.futex().is_some()
+    }
+
+    /// Whether waits for locks, conditions and semaphores sleep in it. In any other call a thread does something
+    /// else, though it may be about to wait, or have waited just before.
+    pub(crate) fn may_be_a_wait(&self) -> bool {
+        match self.number {
+            libc::SYS_futex
+            | FUTEX_WAITV
+            | FUTEX_WAIT
+            | libc::SYS_restart_syscall
+            | libc::SYS_nanosleep
+            | libc::SYS_clock_nanosleep
+            | libc::SYS_sched_yield
+            | libc::SYS_semop
+            | libc::SYS_semtimedop => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it may end by a time limit of its own. Unknown calls may.
+    pub(crate) fn has_limit(&self) -> bool {
+        let [_, _, third, fourth, ..] = self.arguments;
+        match self.number {
+            libc::SYS_futex => fourth != 0,
+            libc::SYS_read | libc::SYS_readv | libc::SYS_write | libc::SYS_wait4 | libc::SYS_waitid => false,
+            libc::SYS_ppoll => third != 0,
+            POLL => (third as i32) >= 0,
+            EPOLL_WAIT | libc::SYS_epoll_pwait => (fourth as i32) >= 0,
+            _ => true,
+        }
     }
 
     /// Whether the kernel goes on with it after the thread stood still, so that the program never sees it.

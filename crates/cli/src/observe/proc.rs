@@ -57,21 +57,30 @@ impl Task {
 
     /// What it is doing.
     pub(crate) fn look(&self) -> Seen {
+        self.look_closely().0
+    }
+
+    /// What it is doing, and as the kernel says it: with the place where it sleeps.
+    pub(crate) fn look_closely(&self) -> (Seen, Doing) {
         let mut buffer = [0; 256];
         let read = match &self.open {
             Some((file, _)) => read_at_start(file, &mut buffer),
             None => read_file(&self.dir.join("syscall"), &mut buffer),
         };
         match read {
-            Ok(text) => match calls::parse(text) {
-                Doing::Running => Seen::Ready,
-                Doing::Call { call, .. } => Seen::Call(call),
-                // What has no registers may be a thread of the kernel's that works for the process.
-                Doing::Gone if self.state() == Seen::Gone => Seen::Gone,
-                Doing::Outside { .. } | Doing::Gone => Seen::Outside,
-            },
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Seen::Gone,
-            Err(_) => self.state(),
+            Ok(text) => {
+                let doing = calls::parse(text);
+                let seen = match doing {
+                    Doing::Running => Seen::Ready,
+                    Doing::Call { call, .. } => Seen::Call(call),
+                    // What has no registers may be a thread of the kernel's that works for the process.
+                    Doing::Gone if self.state() == Seen::Gone => Seen::Gone,
+                    Doing::Outside { .. } | Doing::Gone => Seen::Outside,
+                };
+                (seen, doing)
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => (Seen::Gone, Doing::Gone),
+            Err(_) => (self.state(), Doing::Gone),
         }
     }
 

@@ -22,7 +22,7 @@ pub(crate) struct Mapping {
 }
 
 /// The mappings of a process, in the order of their addresses.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Maps(pub(crate) Vec<Mapping>);
 
 impl Maps {
@@ -78,6 +78,7 @@ impl Maps {
 
 /// Where the files are that a live process has mapped: it may have another root, and files may have been
 /// replaced since.
+#[derive(Debug)]
 pub(crate) struct Files {
     pid: u32,
     /// `/proc/PID/root`, if that is not our own root.

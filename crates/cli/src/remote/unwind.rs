@@ -1,8 +1,15 @@
 //! Stacks of copied threads: by the unwind tables of the files (DWARF), by frame pointers where there are
 //! none, and where neither leads on, by looking for the next return address.
+//!
+//! Of a thread that was not stopped only the stack pointer and the program counter are known. Most functions
+//! need no more. A function whose frame begins at its frame pointer does, unless a function that it called has
+//! saved the register. Its return address is then the first word of the stack that lies behind a call of
+//! exactly this function, and its unwind table must lead to the same word (see [`Unwinder::recover`]).
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, SegmentFlags, elf};
@@ -70,12 +77,17 @@ mod native {
 
 /// Deeper stacks are cut.
 const DEEPEST: usize = 256;
-/// As many words are looked at for a return address,
+/// As many words are looked at for a return address behind a call of exactly the function,
+const SEARCHED_EXACTLY: u64 = 1024;
+/// for any that may be one,
 const SEARCHED: u64 = 256;
 /// and as often in one stack.
 const SEARCHES: usize = 8;
 /// A call of a function, or of one that jumps to it, goes as near.
 const NEAR: u64 = 1 << 16;
+/// A frame pointer that is not known: no frame lies there, so that a rule which uses it fails. At 0 a chain of
+/// frame pointers would end.
+const UNKNOWN: u64 = 8;
 
 /// One function on a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,23 +101,57 @@ pub(crate) struct Frame {
     pub(crate) guessed: bool,
 }
 
+/// A stack as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unwound {
+    /// Innermost first. Empty if nothing is known.
+    pub(crate) frames: Vec<Frame>,
+    /// Whether the outermost function is among them.
+    pub(crate) is_whole: bool,
+}
+
+/// The unwind tables of files, each read once for all processes that have it mapped.
+#[derive(Default)]
+pub(crate) struct Tables(HashMap<String, Option<Arc<ElfFile>>>);
+
+impl Tables {
+    fn file(&mut self, path: &str) -> Option<Arc<ElfFile>> {
+        if let Some(known) = self.0.get(path) {
+            return known.clone();
+        }
+        let file = ElfFile::open(Path::new(path)).map(Arc::new);
+        self.0.insert(path.to_owned(), file.clone());
+        file
+    }
+}
+
+/// Code of a file at its place in the process.
+struct Code {
+    place: Range<u64>,
+    bias: u64,
+    file: Arc<ElfFile>,
+}
+
 /// What unwinds the stacks of a process.
 pub(crate) struct Unwinder {
-    inner: native::Unwinder<Vec<u8>>,
+    inner: native::Unwinder<Arc<[u8]>>,
     cache: native::Cache,
+    code: Vec<Code>,
+    /// How far from the stack pointer the return address lay that [`Unwinder::recover`] found, by place in the
+    /// function: it seldom lies elsewhere the next time.
+    distances: HashMap<u64, u64>,
 }
 
 impl Unwinder {
     /// Of a process with these files.
-    pub(crate) fn new(snapshot: &Snapshot, maps: &Maps) -> Self {
+    pub(crate) fn new(snapshot: &Snapshot, maps: &Maps, tables: &mut Tables) -> Self {
         let mut inner = native::Unwinder::new();
-        let mut files: HashMap<&str, Option<ElfFile>> = HashMap::new();
+        let mut code = Vec::new();
         for module in &snapshot.modules {
             if !maps.is_code(module.start) {
                 continue;
             }
-            let file = files.entry(&module.path).or_insert_with(|| ElfFile::open(Path::new(&module.path)));
-            let Some(file) = file else { continue };
+            let Some(file) = tables.file(&module.path) else { continue };
             let Some(bias) = file.bias(module.start, module.offset) else { continue };
             let base = file.sections.base_svma.wrapping_add(bias);
             inner.add_module(Module::new(
@@ -114,16 +160,17 @@ impl Unwinder {
                 base,
                 file.sections.clone(),
             ));
+            code.push(Code { place: module.start..module.end, bias, file });
         }
-        Unwinder { inner, cache: native::Cache::new() }
+        Unwinder { inner, cache: native::Cache::new(), code, distances: HashMap::new() }
     }
 
-    /// The stack of a thread, innermost first. Empty if nothing is known of it.
-    pub(crate) fn stack(&mut self, thread: &Thread, maps: &Maps, memory: &impl Memory) -> Vec<Frame> {
+    /// The stack of a thread.
+    pub(crate) fn stack(&mut self, thread: &Thread, maps: &Maps, memory: &impl Memory) -> Unwound {
         let (pc, sp, fp, lr) = match (&thread.registers, &thread.doing) {
             (Some(registers), _) => (registers.pc, registers.sp, registers.fp, registers.lr),
-            (None, Doing::Call { sp, pc, .. } | Doing::Outside { sp, pc }) => (*pc, *sp, 0, 0),
-            _ => return Vec::new(),
+            (None, Doing::Call { sp, pc, .. } | Doing::Outside { sp, pc }) => (*pc, *sp, UNKNOWN, 0),
+            _ => return Unwound::default(),
         };
         let mut registers = native::registers(pc, sp, fp, lr, self.inner.max_known_code_address());
         // Where a frame may be whose inner one is at `place`.
@@ -134,6 +181,7 @@ impl Unwinder {
         let mut frames = vec![Frame { at: pc + 1, end: sp, guessed: false }];
         let mut address = FrameAddress::from_instruction_pointer(pc);
         let mut searches = 0;
+        let mut is_whole = false;
         while frames.len() < DEEPEST {
             let mut read = |at: u64| thread.stack.long(at).ok_or(());
             let before = registers.sp();
@@ -145,16 +193,26 @@ impl Unwinder {
                     (at, false)
                 }
                 // The outermost function, if it was one that can be.
-                Ok(None) if frames.len() > 1 => break,
-                _ if searches < SEARCHES && frames.len() < 12 => {
+                Ok(None) if frames.len() > 1 => {
+                    is_whole = true;
+                    break;
+                }
+                _ if searches < SEARCHES => {
                     searches += 1;
-                    let found = search(maps, address.address(), before, thread, memory);
-                    let Some((at, place)) = found else { break };
-                    // Functions that keep a frame pointer have their caller's beside the return address.
-                    let kept = || thread.stack.long(place.wrapping_sub(8)).filter(|&fp| is_frame(fp, place));
-                    let fp = Some(native::fp(&registers)).filter(|&fp| fp > place).or_else(kept).unwrap_or(0);
-                    registers = native::registers(at, place + 8, fp, at, self.inner.max_known_code_address());
-                    (at, true)
+                    if let Some((at, found)) = self.recover(address, before, thread, maps, memory) {
+                        registers = found;
+                        (at, false)
+                    } else {
+                        let found = search(maps, address.address(), before, thread, memory);
+                        let Some((at, place)) = found.filter(|_| frames.len() < 12) else { break };
+                        // Functions that keep a frame pointer have their caller's beside the return address.
+                        let kept =
+                            || thread.stack.long(place.wrapping_sub(8)).filter(|&fp| is_frame(fp, place));
+                        let fp = Some(native::fp(&registers)).filter(|&fp| fp > place).or_else(kept);
+                        let highest = self.inner.max_known_code_address();
+                        registers = native::registers(at, place + 8, fp.unwrap_or(UNKNOWN), at, highest);
+                        (at, true)
+                    }
                 }
                 _ => break,
             };
@@ -165,8 +223,47 @@ impl Unwinder {
             let Some(next) = FrameAddress::from_return_address(at) else { break };
             address = next;
         }
-        frames
+        Unwound { frames, is_whole }
     }
+
+    /// The caller of a function that keeps a frame pointer which is not known: its return address, and the
+    /// registers there. The return address lies behind a direct call of the function, which stale words of
+    /// earlier calls do not unless the function itself was called earlier, further in; and with the frame
+    /// pointer beside it the function's own unwind table leads to the same word.
+    fn recover(
+        &mut self,
+        address: FrameAddress,
+        from: u64,
+        thread: &Thread,
+        maps: &Maps,
+        memory: &impl Memory,
+    ) -> Option<(u64, native::Registers)> {
+        let pc = address.address();
+        let code = self.code.iter().find(|code| code.place.contains(&pc))?;
+        let start = code.file.start_of(pc.wrapping_sub(code.bias))?.wrapping_add(code.bias);
+        let highest = self.inner.max_known_code_address();
+        let from = from & !7;
+        let last_time = self.distances.get(&pc).map(|distance| from + distance);
+        let places = last_time.into_iter().chain((0..SEARCHED_EXACTLY).map(|n| from + n * 8));
+        let (place, at, registers) =
+            places.filter_map(|place| Some((place, thread.stack.long(place)?))).find_map(|(place, at)| {
+                if !maps.is_code(at.wrapping_sub(1)) || call_before(at, memory) != Some(Call::To(start)) {
+                    return None;
+                }
+                let mut registers = native::registers(pc, from, place.wrapping_sub(8), 0, highest);
+                let mut read = |at: u64| thread.stack.long(at).ok_or(());
+                let next = self.inner.unwind_frame(address, &mut registers, &mut self.cache, &mut read);
+                (next == Ok(Some(at)) && registers.sp() == place + 8).then_some((place, at, registers))
+            })?;
+        self.distances.insert(pc, place - from);
+        Some((at, registers))
+    }
+}
+
+/// The call that the instruction before a return address is.
+fn call_before(at: u64, memory: &impl Memory) -> Option<Call> {
+    let mut before = [0; 7];
+    (memory.read(at.wrapping_sub(7), &mut before) == 7).then(|| native::after_call(&before, at))?
 }
 
 /// The next word that looks like a return address of the function at `pc`, and where it is.
@@ -177,10 +274,7 @@ fn search(maps: &Maps, pc: u64, from: u64, thread: &Thread, memory: &impl Memory
         if !maps.is_code(at.wrapping_sub(1)) {
             return None;
         }
-        let mut before = [0; 7];
-        let len = memory.read(at.wrapping_sub(7), &mut before);
-        let after = if len == 7 { native::after_call(&before, at) } else { None };
-        match after? {
+        match call_before(at, memory)? {
             // Within a file calls go to their function.
             Call::To(target) if path(at) == path(pc) => (pc.abs_diff(target) < NEAR).then_some((at, place)),
             _ => Some((at, place)),
@@ -208,7 +302,7 @@ pub(crate) fn bias(snapshot: &Snapshot, path: &str) -> Option<u64> {
 struct ElfFile {
     /// Address in the file, offset, and size of what is loaded as code.
     code: Vec<(u64, u64, u64)>,
-    sections: ExplicitModuleSectionInfo<Vec<u8>>,
+    sections: ExplicitModuleSectionInfo<Arc<[u8]>>,
 }
 
 impl ElfFile {
@@ -232,7 +326,7 @@ impl ElfFile {
         };
         let bytes = |name: &str| {
             let section = file.section_by_name(name)?;
-            section.uncompressed_data().ok().map(|bytes| bytes.into_owned()).filter(|bytes| !bytes.is_empty())
+            section.uncompressed_data().ok().map(Arc::from).filter(|bytes: &Arc<[u8]>| !bytes.is_empty())
         };
         let eh_frame = bytes(".eh_frame");
         let sections = ExplicitModuleSectionInfo {
@@ -247,6 +341,24 @@ impl ElfFile {
             ..ExplicitModuleSectionInfo::default()
         };
         Some(ElfFile { code, sections })
+    }
+
+    /// Where the function begins that an address of the file is in: by the sorted table of `.eh_frame_hdr`, in
+    /// the form that linkers give it (Linux Standard Base, 10.6.2).
+    fn start_of(&self, address: u64) -> Option<u64> {
+        const HEADER: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
+        let place = self.sections.eh_frame_hdr_svma.as_ref()?.start;
+        let header = self.sections.eh_frame_hdr.as_deref()?;
+        if !header.starts_with(&HEADER) {
+            return None;
+        }
+        let (entries, _) = header.get(12..)?.as_chunks::<8>();
+        let start = |entry: &[u8; 8]| {
+            let [a, b, c, d, ..] = *entry;
+            place.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into())
+        };
+        let after = entries.partition_point(|entry| start(entry) <= address);
+        entries[..after].last().map(start)
     }
 
     /// What is added to the file's addresses, if a mapping from this offset on is at `start`.

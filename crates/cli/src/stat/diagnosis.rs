@@ -10,7 +10,10 @@
 //! | `writing_readers` | readers wait for short sections of writers that are nearly as many | recorder |
 //! | `storm` | threads are woken for a condition that does not hold | recorder |
 //! | `slept` | threads slept for a lock, where only futex calls are seen | calls |
-//! | `false_alarm` | waiting for locks took next to nothing of the threads' time | both |
+//! | `stuck` | at the end every thread had waited for another one for a second or more | sampler |
+//! | `asleep` | not for locks that are known: threads slept where only the program's own threads can wake them | sampler |
+//! | `idle` | threads had nothing to do for nine tenths of their time | sampler |
+//! | `false_alarm` | waiting for locks took next to nothing of the threads' time, and all else has a name | both |
 //! | `keep_locks` | what another lock can save is next to nothing of the threads' time | recorder |
 //!
 //! One finding about a class: the first that applies, in the order of what explains most. A share of the
@@ -21,13 +24,17 @@ use serde::Serialize;
 
 use super::class::{Class, Figures};
 use super::holders::{SEEN, Seen, chain, sleeping, waits_at};
+use super::names::StackId;
 use super::report::{Report, ratio, side};
-use super::sampler::Sleep;
+use super::sampler::{Purpose, Sleep, Waker};
+use super::sleeps::{self, Row as SleepRow};
 use super::text::{duration, noun, percent};
 use crate::output::counted;
 
 /// As many findings are shown.
 const SHOWN: usize = 3;
+/// As many parts of the threads' time are named.
+const PARTS: usize = 4;
 /// A class that lost less than this share of the threads' time is nothing to change.
 const WORTH: f64 = 0.05;
 /// An explanation explains at least this share of the waiting.
@@ -61,6 +68,9 @@ pub(super) fn of(report: &Report) -> Vec<Finding> {
     if report.inside.is_stuck() {
         return findings;
     }
+    if let Some(stuck) = stuck(report) {
+        return vec![stuck];
+    }
     for class in report.locks() {
         if report.share(&class.figures) >= WORTH {
             findings.extend(lock(report, class));
@@ -69,7 +79,7 @@ pub(super) fn of(report: &Report) -> Vec<Finding> {
     findings.extend(report.others().filter_map(|class| storm(report, class)));
     findings.sort_by(|a, b| b.share.total_cmp(&a.share));
     if findings.is_empty() {
-        findings.extend(false_alarm(report));
+        findings.extend(elsewhere(report));
     }
     let keep = keep_locks(report);
     findings.truncate(SHOWN - usize::from(keep.is_some()));
@@ -329,31 +339,83 @@ fn storm(report: &Report, class: &Class) -> Option<Finding> {
     })
 }
 
-/// That it is not the locks.
-fn false_alarm(report: &Report) -> Option<Finding> {
-    report.locks().next()?;
+/// What the time went for, if it was not for locks that are known.
+fn elsewhere(report: &Report) -> Option<Finding> {
+    let sampled = report.sampled.as_ref()?;
     let lost = ratio(report.wait_ns(), report.busy_ns);
     if lost >= WORTH {
         return None;
     }
-    let most = report.sampled.as_ref().filter(|sampled| sampled.total.busy_ns() > 0).and_then(|sampled| {
-        let times = &sampled.total;
-        let mut parts = vec![("running".to_owned(), times.running_ns)];
-        parts.extend(times.ready_ns.map(|ns| ("ready without a CPU".to_owned(), ns)));
-        // Threads that wait for a request are not kept from anything.
-        let asleep = times.asleep.iter().filter(|(what, _)| !what.is_for_events());
-        parts.extend(asleep.map(|(what, sum)| (sleeping(what) + &longest(report, what), sum.ns)));
-        let (what, ns) = parts.into_iter().max_by_key(|(_, ns)| *ns)?;
-        let share = percent(ratio(ns, times.busy_ns()).min(1.0));
-        Some(format!("; most of it ({share}) they were {what}"))
-    });
+    let (lived, busy) = (sampled.total.lived_ns, sampled.total.busy_ns());
+    let is_seen = report.about.futexes.is_some();
+    // Sleeps that may be for a lock which nobody counts: nothing is cleared then.
+    let unclear =
+        report.sleeps.iter().filter(|row| row.of.purpose == Purpose::Blocked && row.may_be_a_lock(is_seen));
+    let mut places: Vec<(String, u64, &SleepRow)> = Vec::new();
+    for row in unclear {
+        let place = row.place(&report.names);
+        match places.iter_mut().find(|(known, ..)| *known == place) {
+            Some((_, ns, _)) => *ns += row.sum.ns,
+            None => places.push((place, row.sum.ns, row)),
+        }
+    }
+    places.sort_by_key(|(_, ns, _)| std::cmp::Reverse(*ns));
+    let unclear: u64 = places.iter().map(|(_, ns, _)| ns).sum();
+    let mut parts = sleeps::parts(report);
+    if let Some((place, ns, row)) = places.first().filter(|_| ratio(unclear, busy) >= WORTH) {
+        let share = ratio(*ns, busy).min(1.0);
+        parts.retain(|part| part.text != *place);
+        let rest = sleeps::account(&parts, busy, PARTS);
+        let rest = if rest.is_empty() { rest } else { format!("; the rest: {rest}") };
+        let why = match row.of.waker {
+            Waker::Program => {
+                "only threads of this program end such a sleep, so it is a queue that is empty, or a lock that is \
+                 not counted"
+            }
+            Waker::Signals => {
+                "the program's own processes end such a sleep, or a signal does: it is a queue that is empty, or a \
+                 lock that is not counted"
+            }
+            _ => "for what is not seen",
+        };
+        let line = report.names.line_of(row.of.stack).map(|id| report.names.text(id).to_owned());
+        return Some(Finding {
+            kind: "asleep",
+            text: format!(
+                "{} of the time in which threads had something to do they were {place}: {why}{rest}",
+                percent(share)
+            ),
+            line: line.unwrap_or_default(),
+            share,
+        });
+    }
+    let idle = idle(report, lived.saturating_sub(busy));
+    if busy < lived / 10 {
+        let share = ratio(lived - busy, lived);
+        return Some(Finding {
+            kind: "idle",
+            text: format!(
+                "threads had nothing to do for {} of their time, as far as can be told: {idle}; a wake-up that never \
+                 comes looks the same",
+                percent(share)
+            ),
+            line: String::new(),
+            share,
+        });
+    }
+    // Where no lock was used, there is none to clear.
+    report.locks().next()?;
+    let most = match sleeps::account(&parts, busy, PARTS) {
+        account if account.is_empty() => account,
+        account => format!("; they were {account}"),
+    };
+    let idle = if idle.is_empty() { idle } else { format!(". Besides they were idle: {idle}") };
     Some(Finding {
         kind: "false_alarm",
         text: format!(
             "locks are not what this program waits for: they took {} of the time in which threads had something to \
-             do{}",
+             do{most}{idle}",
             percent(lost),
-            most.unwrap_or_default()
         ),
         line: String::new(),
         share: lost,
@@ -404,22 +466,52 @@ fn keep_locks(report: &Report) -> Option<Finding> {
     })
 }
 
-/// For what of a sort threads waited longest, those without work left out, and where.
-fn longest(report: &Report, what: &Sleep) -> String {
-    let kind = match what {
-        Sleep::Condition => LockKind::Condition,
-        Sleep::Barrier => LockKind::Barrier,
-        Sleep::Semaphore => LockKind::Semaphore,
-        Sleep::Call(name) if name == "futex" => LockKind::Futex,
-        _ => return String::new(),
-    };
-    let classes = report.others().filter(|class| class.kind == kind && !class.figures.is_for_long());
-    let Some(class) = classes.max_by_key(|class| class.figures.wait_ns) else { return String::new() };
-    let line = line(report, class);
-    match class.origin {
-        "taken" => format!(", most of all {}", class.name),
-        _ => format!(", most of all for {}, at {line}", called(class)),
+/// Where threads that look idle sleep, if that is most of their time.
+fn idle(report: &Report, all: u64) -> String {
+    let lived = report.sampled.as_ref().map_or(0, |sampled| sampled.total.lived_ns);
+    if all < lived / 2 {
+        return String::new();
     }
+    let mut parts: Vec<sleeps::Part> = Vec::new();
+    for row in report.sleeps.iter().filter(|row| row.of.purpose != Purpose::Blocked) {
+        let text = row.place(&report.names);
+        match parts.iter_mut().find(|part| part.text == text) {
+            Some(part) => part.ns += row.sum.ns,
+            None => parts.push(sleeps::Part { text, ns: row.sum.ns }),
+        }
+    }
+    parts.sort_by_key(|part| std::cmp::Reverse(part.ns));
+    sleeps::account(&parts, lived, PARTS)
+}
+
+/// Every thread waits for another one. Those that wait for locks in a circle are told of elsewhere.
+fn stuck(report: &Report) -> Option<Finding> {
+    let stuck = report.stuck.as_ref()?;
+    // Whoever ended by itself was not stuck.
+    let has_ended = report.about.ending.starts_with("exit status");
+    if has_ended || report.sampled.as_ref().is_some_and(|sampled| !sampled.graph.cycles.is_empty()) {
+        return None;
+    }
+    let thread = |(name, what, stack): &(String, Sleep, StackId)| {
+        format!("{name} {}", sleeps::place(&report.names, what, *stack))
+    };
+    let mut threads: Vec<String> = stuck.threads.iter().take(PARTS).map(thread).collect();
+    if stuck.threads.len() > PARTS {
+        threads.push(format!("and {}", counted((stuck.threads.len() - PARTS) as u64, "more thread")));
+    }
+    // One that waits for the end of another is the least to look at.
+    let first = stuck.threads.iter().find(|(_, what, _)| *what != Sleep::Join);
+    let line = first.and_then(|(.., stack)| report.names.line_of(*stack));
+    Some(Finding {
+        kind: "stuck",
+        text: format!(
+            "every thread has waited for another one for the last {}: {}; nobody of this program is left to wake them",
+            duration(stuck.for_ns),
+            threads.join("; ")
+        ),
+        line: line.map(|id| report.names.text(id).to_owned()).unwrap_or_default(),
+        share: 1.0,
+    })
 }
 
 /// The line to change: where the holders took the lock for whom others waited longest; else where threads

@@ -16,6 +16,7 @@ use super::inside::Inside;
 use super::names::{Names, StackId};
 use super::report::{Process, RanOn, Report, ratio};
 use super::sampler::Outcome;
+use super::sleeps;
 use super::threads::Role;
 use super::timeline::Timeline;
 use crate::observe::symbols::Variable;
@@ -65,6 +66,8 @@ struct Document<'a> {
     dropped_waits: u64,
     /// Where the time of the threads went.
     sampled: &'a Option<Outcome>,
+    /// Where they slept, by samples of their stacks; most time first.
+    sleeps: Vec<sleeps::RowJson<'a>>,
     /// Where it went by the names of the threads, most time first.
     roles: &'a [Role],
     /// Who waited, and when.
@@ -445,6 +448,7 @@ fn document<'a>(report: &'a Report, diagnosis: &'a [Finding], of_locks: bool) ->
         dropped_locks: report.dropped_locks,
         dropped_waits: report.dropped_waits,
         sampled: &report.sampled,
+        sleeps: sleeps::json(report),
         roles: &report.roles,
         timeline: &report.timeline,
         events: events.collect(),

@@ -111,6 +111,17 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
                     @for class in &apart { (spread::both(class)) }
                 }
             }
+            @if report.sleeps.iter().any(|row| !row.is_counted(is_seen)) {
+                section aria-labelledby="sleeps" {
+                    h2 id="sleeps" { "Where threads slept" }
+                    p.soft {
+                        "By samples of their stacks, from the line that sleeps outwards. What the tables above count \
+                         is left out. Widths are times."
+                    }
+                    (flame::sleeps(report, false))
+                    (flame::sleeps(report, true))
+                }
+            }
             @if !report.roles.is_empty() {
                 section aria-labelledby="threads" { h2 id="threads" { "Threads" } (roles(&report.roles)) }
             }

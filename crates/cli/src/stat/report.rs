@@ -15,6 +15,7 @@ use super::inside::{self, Inside};
 use super::json;
 use super::names::{Known, Names, StackId};
 use super::sampler::Outcome;
+use super::sleeps::{self, Row as SleepRow, Stuck};
 use super::threads::{self, Role};
 use super::timeline::{self, Places, Timeline};
 use crate::observe::symbols::{Space, Symbols, Variable, file_name};
@@ -75,6 +76,10 @@ pub(super) struct Report {
     pub(super) arrays: Arrays,
     /// Where the time of the threads went.
     pub(super) sampled: Option<Outcome>,
+    /// Where they slept, by samples of their stacks; most time first.
+    pub(super) sleeps: Vec<SleepRow>,
+    /// If nobody is left who could wake anybody: all threads.
+    pub(super) stuck: Option<Stuck>,
     /// And by their names.
     pub(super) roles: Vec<Role>,
     /// Who waited, and when.
@@ -206,6 +211,10 @@ impl Report {
         if let Some(json) = json {
             json.finish()?;
         }
+        let (sleeps, stuck) = sampled
+            .as_ref()
+            .map(|sampled| sleeps::rows(sampled, &symbols, &mut grouping.names))
+            .unwrap_or_default();
         let (names, classes) = grouping.finish();
         let earlier: u64 = before.iter().map(|snapshot| snapshot.thread_time_ns).sum();
         let thread_time_ns: u64 = snapshots.iter().map(|snapshot| snapshot.thread_time_ns).sum();
@@ -233,6 +242,8 @@ impl Report {
             classes,
             names,
             sampled,
+            sleeps,
+            stuck,
             about,
         };
         report.busy_ns = report.busy();

@@ -6,10 +6,13 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::holders::sleeping;
 use super::names::{NO_STACK, StackId};
 use super::report::{Report, side};
+use super::sampler::Purpose;
 
-/// Every stack that waited, outermost first, under what it waited for; with the nanoseconds.
+/// Every stack that waited, outermost first, under what it waited for; with the nanoseconds. Sleeps of which only
+/// samples tell come last.
 fn stacks(report: &Report) -> Vec<(Vec<String>, u64)> {
     let mut all = Vec::new();
     for class in &report.classes {
@@ -29,6 +32,14 @@ fn stacks(report: &Report) -> Vec<(Vec<String>, u64)> {
             frames.push(format!("[{}: {name}]", class.kind));
             all.push((frames, ns));
         }
+    }
+    let is_seen = report.about.futexes.is_some();
+    for row in report.sleeps.iter().filter(|row| row.sum.ns > 0 && !row.is_counted(is_seen)) {
+        let mut frames = report.names.texts(row.of.stack);
+        frames.reverse();
+        let idle = if row.of.purpose == Purpose::Blocked { "" } else { "idle, " };
+        frames.push(format!("[{idle}{}]", sleeping(&row.of.what)));
+        all.push((frames, row.sum.ns));
     }
     all
 }

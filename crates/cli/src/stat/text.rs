@@ -14,6 +14,7 @@ use super::holders;
 use super::inside::is_alarm;
 use super::names::{FrameId, Names, StackId};
 use super::report::{RanOn, Report, ratio, several_processes, side};
+use super::sleeps::Row as SleepRow;
 use super::threads;
 use crate::output::{counted, quoted};
 
@@ -212,6 +213,7 @@ impl Page {
         self.others(report)?;
         self.part(Part::Times);
         self.times(report)?;
+        self.sleeps(report);
         self.part(Part::Notes);
         if report.locks().next().is_none() && report.about.futexes.is_none() {
             self.text.push('\n');
@@ -454,6 +456,31 @@ impl Page {
             writeln!(self.text, "and {} (--top 0 shows them)", more.trim_end_matches('s'))?;
         }
         Ok(())
+    }
+
+    /// Where threads slept that no other table has: those that had something to do first.
+    fn sleeps(&mut self, report: &Report) {
+        let Some(sampled) = &report.sampled else { return };
+        let (is_seen, lived) = (report.about.futexes.is_some(), sampled.total.lived_ns);
+        let mut rows: Vec<&SleepRow> = report.sleeps.iter().filter(|row| !row.is_counted(is_seen)).collect();
+        rows.retain(|row| self.style.shown != DEFAULT_SHOWN || ratio(row.sum.ns, lived) >= SMALL);
+        rows.sort_by_key(|row| row.of.purpose);
+        if rows.is_empty() {
+            return;
+        }
+        self.text.push_str("\nwhere threads slept, by samples of their stacks:\n");
+        let shown = self.style.shown.min(rows.len());
+        for row in &rows[..shown] {
+            let line =
+                format!("{:>9}  {} ({})", duration(row.sum.ns), row.place(&report.names), row.remark());
+            self.wrap_at(20, &lead(row.sum.ns, lived), &line);
+        }
+        if rows.len() > shown {
+            self.wrap(
+                "",
+                &format!("and {} (--top 0 shows them)", counted((rows.len() - shown) as u64, "more row")),
+            );
+        }
     }
 
     /// Where the time of the threads went.
@@ -756,6 +783,11 @@ pub(crate) fn by_line(
 
 /// The line to look at of a stack, and the functions that led there.
 pub(crate) fn chain(names: &Names, stack: StackId) -> String {
+    path(names, stack, CALLERS)
+}
+
+/// The same with as many functions at most.
+pub(super) fn path(names: &Names, stack: StackId, callers: usize) -> String {
     let frames = names.interesting(stack);
     let Some(line) = names.line_of(stack) else { return "an unknown place".to_owned() };
     let at = frames.iter().position(|&id| id == line).unwrap_or(0);
@@ -765,7 +797,7 @@ pub(crate) fn chain(names: &Names, stack: StackId) -> String {
     let mut outer: Vec<&str> = outer.map(|name| if name.is_empty() { "?" } else { name }).collect();
     outer.dedup_by(|next, before| *next == "?" && *before == "?");
     let named = outer.iter().enumerate().filter(|(_, name)| **name != "?").map(|(at, _)| at + 1);
-    outer.truncate(named.take(CALLERS).last().unwrap_or(0));
+    outer.truncate(named.take(callers).last().unwrap_or(0));
     for name in outer {
         let _ = write!(text, " < {name}");
     }

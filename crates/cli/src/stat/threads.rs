@@ -319,7 +319,7 @@ mod tests {
             ]
             .into(),
             idle: [(Sleep::Condition, estimate(2000 * MS, 9))].into(),
-            unknown_ns: 0,
+            ..Times::default()
         };
         let process = Process { name: "server".into(), seen: 3, times: total.clone(), ..Process::default() };
         let outcome = Outcome { looks: 100, total, processes: vec![process], ..Outcome::default() };

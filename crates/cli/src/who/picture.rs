@@ -15,7 +15,7 @@ use crate::observe::symbols::{Space, Symbols};
 use crate::observe::words::acquires;
 use crate::remote::maps::Maps;
 use crate::remote::process::Still;
-use crate::remote::unwind::{Frame, Unwinder};
+use crate::remote::unwind::{Frame, Tables, Unwinder};
 use crate::remote::{Memory, Thread};
 
 /// So often is a thread looked for that does not sleep again yet,
@@ -114,9 +114,9 @@ struct Drawing<'a, M: Memory> {
 pub(super) fn draw<M: Memory>(source: &Source, memory: &M) -> Picture {
     let symbols = Symbols::new();
     let space = symbols.space(source.snapshot);
-    let mut unwinder = Unwinder::new(source.snapshot, source.maps);
+    let mut unwinder = Unwinder::new(source.snapshot, source.maps, &mut Tables::default());
     let stacks: Vec<Vec<Frame>> =
-        source.threads.iter().map(|thread| unwinder.stack(thread, source.maps, memory)).collect();
+        source.threads.iter().map(|thread| unwinder.stack(thread, source.maps, memory).frames).collect();
     let registry = Registry::find(source.snapshot, memory);
     let has_library = registry.is_some();
     let pointers = source

@@ -6,8 +6,10 @@ use maud::{Markup, html};
 
 use super::{percent_of, title};
 use crate::stat::class::Class;
+use crate::stat::holders::sleeping;
 use crate::stat::names::{FrameId, Names};
 use crate::stat::report::{Report, ratio};
+use crate::stat::sampler::Purpose;
 use crate::stat::text::{duration, percent};
 
 /// A level's height in pixels.
@@ -30,6 +32,12 @@ impl Node {
             node = node.frames.entry(id).or_default();
             node.ns += ns;
         }
+    }
+
+    /// The same under a text.
+    fn add_under(&mut self, text: &str, names: &Names, frames: impl IntoIterator<Item = FrameId>, ns: u64) {
+        self.ns += ns;
+        self.frames.entry(text.to_owned()).or_default().add(names, frames, ns);
     }
 
     fn depth(&self) -> usize {
@@ -95,6 +103,32 @@ pub(super) fn picture(report: &Report, class: &Class) -> Markup {
                 g.waits { @for bar in &above { (rectangle(bar, up - 1 - bar.level, all)) } }
                 g.lock { (rectangle(&middle, up, all)) }
                 g.holds { @for bar in &below { (rectangle(bar, up + 1 + bar.level, all)) } }
+            }
+        }
+    }
+}
+
+/// The picture of sleeps that only samples tell of, of which some passed without work if `idle`.
+pub(super) fn sleeps(report: &Report, idle: bool) -> Markup {
+    let names = &report.names;
+    let mut waits = Node::default();
+    let is_seen = report.about.futexes.is_some();
+    let rows = report.sleeps.iter().filter(|row| !row.is_counted(is_seen));
+    for row in rows.filter(|row| (row.of.purpose != Purpose::Blocked) == idle) {
+        waits.add_under(&sleeping(&row.of.what), names, names.interesting(row.of.stack), row.sum.ns);
+    }
+    let (all, mut above) = (waits.ns.max(1), Vec::new());
+    bars(&waits, 0.0, 0, all, &mut above);
+    let up = waits.depth();
+    let name = if idle { "without work, or between requests" } else { "with something to do" };
+    let middle = Bar { x: 0.0, width: 1.0, level: 0, text: name, ns: waits.ns };
+    html! {
+        @if waits.ns > 0 {
+            figure {
+                svg.flame width="100%" height=((up + 1) * LEVEL) role="img" aria-label={ "Stacks that slept, " (name) } {
+                    g.waits { @for bar in &above { (rectangle(bar, up - 1 - bar.level, all)) } }
+                    g.lock { (rectangle(&middle, up, all)) }
+                }
             }
         }
     }

@@ -3,13 +3,14 @@
 //!
 //! Nothing is done to the program: no signal, no `ptrace`, no stop. The kernel's files under `/proc` say
 //! whether a thread sleeps, in which call, how long it has run and how long it was ready without a CPU. The
-//! statistics file of its process says what it waits for and who has that. Looks come at random intervals,
+//! stack of a thread that sleeps is read as it lies there ([`sleeps`]). The statistics file of its process says what it waits for and who has that. Looks come at random intervals,
 //! so that nothing in the program keeps time with them, and so rarely that they take about one hundredth of
 //! one CPU.
 
 mod graph;
 mod outcome;
 mod series;
+mod sleeps;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -23,15 +24,16 @@ use std::time::Duration;
 use crate::launch::BlockedSignals;
 use crate::observe::proc;
 
-pub(crate) use outcome::{Estimate, Graph, Hidden, Holder, Outcome, Sleep, Times};
+pub(crate) use outcome::{Estimate, Graph, Hidden, Holder, Outcome, Process, Purpose, Sleep, Times};
 #[cfg(test)]
-pub(crate) use outcome::{Inside, Process, Threads, WaitedLock};
+pub(crate) use outcome::{Inside, Threads, WaitedLock};
 pub(crate) use series::{Key, MAIN, Party, Waited};
+pub(crate) use sleeps::Waker;
 pub(crate) use watch::{Ids, Whom};
 use watch::{Random, Watch};
 
 /// The shortest and the longest pause between two looks.
-const PAUSE_NS: (u64, u64) = (4_000_000, 200_000_000);
+const PAUSE_NS: (u64, u64) = (4_000_000, 300_000_000);
 /// A look is followed by a pause of as many times its CPU time,
 const LOOK_SHARE: u64 = 150;
 /// and a search for processes and threads by this many.

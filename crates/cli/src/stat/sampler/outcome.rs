@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use poundlock_statfile::Snapshot;
 use serde::{Serialize, Serializer};
 
 use super::series::Series;
+use super::sleeps::{Place as SleepPlace, PlaceId, Waker};
+use crate::remote::maps::Files;
 
 /// All that the sampler knows at one moment, or at the end.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -27,6 +30,27 @@ pub(crate) struct Outcome {
     /// Waiting for locks over time.
     #[serde(skip)]
     pub(crate) series: Series,
+    /// If no thread is left that could go on by itself: all of them.
+    #[serde(skip)]
+    pub(crate) stuck: Option<Stuck>,
+}
+
+/// A program in which every thread waits for another one.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Stuck {
+    /// For how long.
+    pub(crate) for_ns: u64,
+    pub(crate) threads: Vec<StuckThread>,
+}
+
+/// One of its threads.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StuckThread {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) name: String,
+    pub(crate) what: Sleep,
+    pub(crate) place: PlaceId,
 }
 
 impl Outcome {
@@ -40,6 +64,10 @@ impl Outcome {
             if let Some(sum) = times.idle.remove(&Sleep::Futex) {
                 times.asleep.entry(Sleep::Futex).or_default().merge(sum);
             }
+        }
+        let sums = self.processes.iter_mut().flat_map(|process| &mut process.sleeps.sums);
+        for sum in sums.filter(|sum| sum.what == Sleep::Futex) {
+            sum.purpose = Purpose::Blocked;
         }
     }
 }
@@ -105,6 +133,11 @@ impl Sleep {
         }
     }
 
+    /// Whether it reads what comes from elsewhere.
+    pub(crate) fn is_input(&self, waker: Waker) -> bool {
+        waker == Waker::Others && matches!(self, Sleep::Call(name) if matches!(&**name, "read" | "readv"))
+    }
+
     /// Whether it is a call that waits until somebody wants something, or until a time.
     pub(crate) fn is_for_events(&self) -> bool {
         matches!(self, Sleep::Call(name) if EVENTS.contains(&&**name))
@@ -156,6 +189,8 @@ pub(crate) struct Times {
     /// asleep, for conditions, semaphores, joins, unknown futexes or events.
     #[serde(serialize_with = "pairs")]
     pub(crate) idle: BTreeMap<Sleep, Estimate>,
+    /// Of `asleep`: waiting for requests, for input or for a time, in threads that are not idle.
+    pub(crate) for_events_ns: u64,
     /// Asleep, and never looked at while they were.
     pub(crate) unknown_ns: u64,
 }
@@ -189,9 +224,8 @@ impl Times {
     /// The time in which threads had something to do: without idle threads, waits for events, and what is not
     /// known.
     pub(crate) fn busy_ns(&self) -> u64 {
-        let events: u64 =
-            self.asleep.iter().filter(|(what, _)| what.is_for_events()).map(|(_, sleep)| sleep.ns).sum();
-        self.lived_ns.saturating_sub(self.idle_ns()).saturating_sub(events).saturating_sub(self.unknown_ns)
+        let rest = self.idle_ns() + self.for_events_ns + self.unknown_ns;
+        self.lived_ns.saturating_sub(rest)
     }
 
     pub(super) fn merge(&mut self, other: &Times) {
@@ -204,6 +238,7 @@ impl Times {
         };
         self.lived_ns = self.lived_ns.saturating_add(other.lived_ns);
         self.running_ns = self.running_ns.saturating_add(other.running_ns);
+        self.for_events_ns = self.for_events_ns.saturating_add(other.for_events_ns);
         self.unknown_ns = self.unknown_ns.saturating_add(other.unknown_ns);
         self.spinning.merge(other.spinning);
         for (to, from) in [(&mut self.asleep, &other.asleep), (&mut self.idle, &other.idle)] {
@@ -248,6 +283,50 @@ pub(crate) struct Process {
     /// The names of its threads as in `threads`, by their ids in the process's own namespace.
     #[serde(skip)]
     pub(crate) names: HashMap<u32, Arc<str>>,
+    /// Where its threads slept.
+    #[serde(skip)]
+    pub(crate) sleeps: Sleeping,
+}
+
+/// Where the threads of a process slept.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sleeping {
+    /// The programs that the process was, with the files that they had mapped.
+    pub(crate) programs: Vec<Arc<Snapshot>>,
+    /// By [`PlaceId`], from 1 on.
+    pub(crate) places: Vec<SleepPlace>,
+    pub(crate) sums: Vec<SleepSum>,
+    /// Keeps the names of files that have none any more.
+    pub(super) _files: Vec<Arc<Files>>,
+}
+
+impl PartialEq for Sleeping {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.programs, &self.places, &self.sums) == (&other.programs, &other.places, &other.sums)
+    }
+}
+
+/// Sleeps of one sort in threads of one name.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SleepSum {
+    pub(crate) threads: Arc<str>,
+    pub(crate) what: Sleep,
+    pub(crate) place: PlaceId,
+    pub(crate) waker: Waker,
+    pub(crate) purpose: Purpose,
+    pub(crate) sum: Estimate,
+}
+
+/// What a sleep says of its thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Purpose {
+    /// It was kept from its work.
+    Blocked,
+    /// It had work, and waited for more: for requests, input or a time.
+    Events,
+    /// It had nothing to do, as far as can be told: see [`Times::idle`].
+    Idle,
 }
 
 /// What cannot be seen of a process.

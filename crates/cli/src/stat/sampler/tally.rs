@@ -9,13 +9,19 @@ use std::collections::{BTreeMap, HashMap};
 
 use poundlock_statfile::LockKind;
 
-use super::outcome::{Estimate, Sleep, Times};
+use super::outcome::{Estimate, Purpose, Sleep, Times};
+use super::sleeps::{At, NO_PLACE, PlaceId, Waker};
 use crate::observe::proc::Sums;
 
 /// A window closes after this time,
 const WINDOW_NS: u64 = 1_000_000_000;
 /// and with as many samples.
 const WINDOW_SAMPLES: u64 = 8;
+/// Whoever sleeps for less than this on average, until others of the program end it through a descriptor, may be
+/// blocked as well as idle: nothing tells which. A pool without work sleeps longer; or it looks around from time
+/// to time, by a time limit.
+const SHORT_NS: u64 = 500_000_000;
+const SHORT_LIMIT_NS: u64 = 50_000_000;
 /// Sums of a thread that is ready and has not moved for this long are those of one without a CPU: they are
 /// brought up to date at each tick, which is 10 ms or less.
 pub(super) const STILL_NS: u64 = 20_000_000;
@@ -25,20 +31,42 @@ pub(super) const STILL_NS: u64 = 20_000_000;
 pub(super) struct Sample {
     /// What it slept for; `None` if it was on a CPU or ready for one.
     pub(super) asleep: Option<Sleep>,
+    /// Where, if that is known, and who can end it.
+    pub(super) at: At,
     /// Whether the file showed it in a wait for a lock.
     pub(super) waits: bool,
 }
 
 impl Sample {
     /// Of a thread that the file shows in a wait for something of that kind.
-    pub(super) fn new(asleep: Option<Sleep>, wait: Option<LockKind>) -> Sample {
+    pub(super) fn new(asleep: Option<Sleep>, at: At, wait: Option<LockKind>) -> Sample {
         // Woken up, and without a CPU yet, a thread may be in a wait for a condition, which is no lock.
-        Sample { asleep, waits: wait.is_some_and(LockKind::is_acquired) }
+        Sample { asleep, at, waits: wait.is_some_and(LockKind::is_acquired) }
+    }
+}
+
+/// A sort of sleep.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Reason {
+    pub(super) what: Sleep,
+    pub(super) at: At,
+}
+
+impl Reason {
+    /// Whether it waits until somebody wants something, or until a time.
+    fn is_for_events(&self) -> bool {
+        self.what.is_for_events() || self.what.is_input(self.at.waker)
+    }
+
+    /// Whether the program's own threads end it, through an eventfd or a pipe, or by signals.
+    fn is_of_program(&self) -> bool {
+        let is_child = matches!(&self.what, Sleep::Call(name) if name.starts_with("wait"));
+        matches!(self.at.waker, Waker::Program | Waker::Signals) && self.what.is_for_events() && !is_child
     }
 }
 
 /// Samples of one sort: the time they stand for, and their number.
-type Weights = HashMap<Sleep, Estimate>;
+type Weights = HashMap<Reason, Estimate>;
 
 /// What is known of a thread, or of several, over some time.
 #[derive(Debug, Clone, Default)]
@@ -47,6 +75,8 @@ struct Part {
     run: u64,
     /// `None` once one of them was without.
     delay: Option<u64>,
+    /// How often it got a CPU.
+    arrivals: u64,
     asleep: Weights,
     awake: Estimate,
     awake_in_wait: Estimate,
@@ -64,6 +94,7 @@ impl Part {
     fn add(&mut self, other: &Part) {
         self.lived += other.lived;
         self.run += other.run;
+        self.arrivals += other.arrivals;
         self.delay = self.delay.zip(other.delay).map(|(a, b)| a + b);
         self.awake.add(other.awake.ns, other.awake.samples);
         self.awake_in_wait.add(other.awake_in_wait.ns, other.awake_in_wait.samples);
@@ -73,7 +104,7 @@ impl Part {
     }
 
     /// The time asleep, shared out by samples. What is left over is without any.
-    fn share_out(&self) -> (BTreeMap<Sleep, Estimate>, u64) {
+    fn share_out(&self) -> (BTreeMap<Reason, Estimate>, u64) {
         let blocked = self.blocked();
         let all: u128 = self.asleep.values().map(|weight| u128::from(weight.ns)).sum();
         if all == 0 {
@@ -84,10 +115,35 @@ impl Part {
             .asleep
             .iter()
             .map(|(what, weight)| (what.clone(), Estimate { ns: share(weight.ns), samples: weight.samples }));
-        let shares: BTreeMap<Sleep, Estimate> = shares.collect();
+        let shares = placed(shares.collect());
         let given: u64 = shares.values().map(|share| share.ns).sum();
         (shares, blocked - given)
     }
+}
+
+/// Gives what was seen in a call without a place to the places that are known of that call, in proportion.
+fn placed(mut shares: BTreeMap<Reason, Estimate>) -> BTreeMap<Reason, Estimate> {
+    let without: Vec<Reason> = shares.keys().filter(|reason| reason.at.place == NO_PLACE).cloned().collect();
+    for reason in without {
+        let known = |other: &Reason| other.at.place != NO_PLACE && other.what == reason.what;
+        let all: u128 =
+            shares.iter().filter(|(other, _)| known(other)).map(|(_, sum)| u128::from(sum.ns)).sum();
+        let Some(rest) = shares.get(&reason).copied().filter(|_| all > 0) else { continue };
+        shares.remove(&reason);
+        let mut left = rest;
+        for (_, sum) in shares.iter_mut().filter(|(other, _)| known(other)) {
+            let more = (u128::from(rest.ns) * u128::from(sum.ns) / all) as u64;
+            left.ns -= more;
+            sum.ns += more;
+        }
+        // What the division leaves is nanoseconds.
+        if let Some((_, most)) =
+            shares.iter_mut().filter(|(other, _)| known(other)).max_by_key(|(_, sum)| sum.ns)
+        {
+            most.add(left.ns, left.samples);
+        }
+    }
+    shares
 }
 
 /// One thread since its last window closed.
@@ -96,18 +152,27 @@ struct Window(Part);
 
 impl Window {
     /// Whether the thread had nothing to do: nine tenths of the time asleep, and nine tenths of the samples
-    /// of that in what threads without work sleep in; and it waited for no lock.
+    /// of that in what threads without work sleep in; and it waited for no lock. Short sleeps that others of the
+    /// program end through a descriptor are no sign of that.
     fn is_idle(&self) -> bool {
         let part = &self.0;
         let blocked = part.blocked();
         let samples: u64 = part.asleep.values().map(|weight| weight.ns).sum();
-        let idling: u64 =
-            part.asleep.iter().filter(|(what, _)| what.is_idling()).map(|(_, weight)| weight.ns).sum();
+        let is_short = |reason: &Reason| {
+            let short = if reason.at.has_limit { SHORT_LIMIT_NS } else { SHORT_NS };
+            blocked < short.saturating_mul(part.arrivals)
+        };
+        let is_idling = |reason: &Reason| {
+            (reason.what.is_idling() || reason.is_for_events())
+                && !(reason.is_of_program() && is_short(reason))
+        };
+        let idling = part.asleep.iter().filter(|(reason, _)| is_idling(reason));
+        let idling: u64 = idling.map(|(_, weight)| weight.ns).sum();
         samples > 0
             && blocked / 9 >= part.lived / 10
             && idling / 9 >= samples / 10
             && part.awake_in_wait.samples == 0
-            && !part.asleep.contains_key(&Sleep::Lock)
+            && !part.asleep.keys().any(|reason| reason.what == Sleep::Lock)
     }
 }
 
@@ -154,6 +219,7 @@ impl Life {
             counted - known
         });
         part.run += sums.run.saturating_sub(self.sums.run);
+        part.arrivals += sums.arrivals.saturating_sub(self.sums.arrivals);
         part.delay = part.delay.zip(delay).map(|(sum, more)| sum + more);
         // What was counted ahead of one that got a CPU since is settled.
         if sums.arrivals != self.sums.arrivals {
@@ -177,7 +243,7 @@ impl Life {
         match sample.asleep {
             Some(what) => {
                 self.moved = now;
-                part.asleep.entry(what).or_default().add(passed.max(1), 1);
+                part.asleep.entry(Reason { what, at: sample.at }).or_default().add(passed.max(1), 1);
             }
             None => {
                 part.awake.add(passed.max(1), 1);
@@ -208,7 +274,7 @@ impl Life {
 #[derive(Debug, Clone)]
 pub(super) struct Tally {
     active: Part,
-    idle: BTreeMap<Sleep, Estimate>,
+    idle: BTreeMap<Reason, Estimate>,
     /// Lived, run and ready of windows that were idle.
     of_idle: Part,
 }
@@ -231,23 +297,43 @@ impl Tally {
         self.of_idle.add(&Part { asleep: Weights::new(), lived: window.0.lived - rest, ..window.0.clone() });
     }
 
-    /// Where the time went.
-    pub(super) fn times(&self) -> Times {
-        let (asleep, unknown_ns) = self.active.share_out();
+    /// Where the time went, and what for; `is_nested` says which places are in the midst of work.
+    pub(super) fn times(
+        &self,
+        is_nested: impl Fn(PlaceId) -> bool,
+    ) -> (Times, Vec<(Reason, Purpose, Estimate)>) {
+        let (shares, unknown_ns) = self.active.share_out();
+        let (mut asleep, mut idle) = (BTreeMap::<Sleep, Estimate>::new(), BTreeMap::<Sleep, Estimate>::new());
+        let mut for_events_ns = 0;
+        let mut sums = Vec::new();
+        for (reason, share) in shares {
+            let events = reason.is_for_events() && !reason.is_of_program() && !is_nested(reason.at.place);
+            asleep.entry(reason.what.clone()).or_default().add(share.ns, share.samples);
+            for_events_ns += if events { share.ns } else { 0 };
+            sums.push((reason, if events { Purpose::Events } else { Purpose::Blocked }, share));
+        }
+        for (reason, share) in &self.idle {
+            let nested = is_nested(reason.at.place);
+            let to = if nested { &mut asleep } else { &mut idle };
+            to.entry(reason.what.clone()).or_default().add(share.ns, share.samples);
+            sums.push((reason.clone(), if nested { Purpose::Blocked } else { Purpose::Idle }, *share));
+        }
         let mut awake = self.active.clone();
         awake.add(&self.of_idle);
         let on_cpu_or_ready = awake.run + awake.delay.unwrap_or(0);
         let spinning = u128::from(on_cpu_or_ready) * u128::from(awake.awake_in_wait.ns)
             / u128::from(awake.awake.ns.max(1));
-        Times {
+        let times = Times {
             lived_ns: awake.lived,
             running_ns: awake.run,
             spinning: Estimate { ns: spinning as u64, samples: awake.awake_in_wait.samples },
             ready_ns: awake.delay,
             asleep,
-            idle: self.idle.clone(),
+            idle,
+            for_events_ns,
             unknown_ns,
-        }
+        };
+        (times, sums)
     }
 }
 
@@ -257,8 +343,12 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    fn awake(waits: bool) -> Sample {
+        Sample { asleep: None, at: At::default(), waits }
+    }
+
     fn asleep(what: Sleep) -> Sample {
-        Sample { asleep: Some(what), waits: false }
+        Sample { asleep: Some(what), ..awake(false) }
     }
 
     /// A life of 200 samples, 10 ms apart, each with what the thread ran meanwhile.
@@ -272,7 +362,7 @@ mod tests {
             life.add(n * 10 * MS, sums, sample, &mut tally);
         }
         life.close(&mut tally);
-        tally.times()
+        tally.times(|_| false).0
     }
 
     #[test]
@@ -295,7 +385,7 @@ mod tests {
     #[test]
     fn one_that_was_woken_for_a_condition_and_has_no_cpu_yet_waits_for_no_lock() {
         for (wait, ns) in [(LockKind::Condition, 0), (LockKind::Semaphore, 0), (LockKind::Mutex, 2000 * MS)] {
-            let times = life(|_| (Sample::new(None, Some(wait)), 10 * MS));
+            let times = life(|_| (Sample::new(None, At::default(), Some(wait)), 10 * MS));
             assert_eq!(times.locks().ns, ns, "{wait}");
         }
     }
@@ -305,7 +395,7 @@ mod tests {
         let read = || Sleep::Call("read".to_string());
         // Half of the time on a CPU: seen there half of the time.
         let times = life(|n| match n % 4 {
-            0 | 1 => (Sample { asleep: None, waits: n % 4 == 0 }, 10 * MS),
+            0 | 1 => (awake(n % 4 == 0), 10 * MS),
             2 => (asleep(read()), 0),
             _ => (asleep(Sleep::Lock), 0),
         });
@@ -321,16 +411,15 @@ mod tests {
         let mut tally = Tally::new();
         let before = Sums { run: 0, delay: Some(0), arrivals: 1 };
         let mut life = Life::new(0, before);
-        let awake = || Sample { asleep: None, waits: false };
-        life.add(10 * MS, before, awake(), &mut tally);
-        life.add(40 * MS, before, awake(), &mut tally);
+        life.add(10 * MS, before, awake(false), &mut tally);
+        life.add(40 * MS, before, awake(false), &mut tally);
         let mut so_far = tally.clone();
         life.peek(&mut so_far);
-        assert_eq!(so_far.times().ready_ns, Some(40 * MS));
+        assert_eq!(so_far.times(|_| false).0.ready_ns, Some(40 * MS));
         let after = Sums { run: 10 * MS, delay: Some(50 * MS), arrivals: 2 };
-        life.add(60 * MS, after, awake(), &mut tally);
+        life.add(60 * MS, after, awake(false), &mut tally);
         life.close(&mut tally);
-        let times = tally.times();
+        let times = tally.times(|_| false).0;
         assert_eq!((times.running_ns, times.ready_ns, times.unknown_ns), (10 * MS, Some(50 * MS), 0));
     }
 
@@ -340,10 +429,59 @@ mod tests {
         let sums = Sums { run: 0, delay: Some(0), arrivals: 1 };
         let mut life = Life::new(0, sums);
         life.add(500 * MS, sums, asleep(Sleep::Lock), &mut tally);
-        life.add(510 * MS, sums, Sample { asleep: None, waits: true }, &mut tally);
+        life.add(510 * MS, sums, awake(true), &mut tally);
         life.close(&mut tally);
-        let times = tally.times();
+        let times = tally.times(|_| false).0;
         assert_eq!((times.ready_ns, times.asleep(&Sleep::Lock).ns), (Some(0), 510 * MS));
+    }
+
+    /// Of a thread that wakes up as often, and sleeps else in `epoll_wait`: which part of the time it was idle.
+    fn idle_in_epoll(waker: Waker, place: PlaceId, every: u64) -> Times {
+        let mut tally = Tally::new();
+        let mut sums = Sums { run: 0, delay: Some(0), arrivals: 1 };
+        let mut life = Life::new(0, sums);
+        for n in 1..=200 {
+            sums.arrivals += u64::from(n % every == 0);
+            let at = At { place, waker, has_limit: false };
+            let what = Some(Sleep::Call("epoll_wait".to_owned()));
+            life.add(n * 10 * MS, sums, Sample { asleep: what, at, waits: false }, &mut tally);
+        }
+        life.close(&mut tally);
+        // The second place is in the midst of work.
+        tally.times(|place| place == 2).0
+    }
+
+    #[test]
+    fn sleeps_that_the_program_ends_often_are_no_idleness_and_sleeps_within_work_never_are() {
+        let idle = |waker, place, every| idle_in_epoll(waker, place, every).idle_ns() == 2000 * MS;
+        assert!(idle(Waker::Others, 1, 2) && idle(Waker::Unknown, 1, 2));
+        assert!(!idle(Waker::Program, 1, 2) && !idle(Waker::Signals, 1, 2));
+        // A pool that has work once in a second.
+        assert!(idle(Waker::Program, 1, 100));
+        for waker in [Waker::Others, Waker::Program] {
+            let times = idle_in_epoll(waker, 2, 100);
+            assert_eq!((times.idle_ns(), times.for_events_ns, times.busy_ns()), (0, 0, 2000 * MS));
+        }
+    }
+
+    #[test]
+    fn samples_without_a_place_are_of_the_places_that_are_known() {
+        let sleep = |place| Sample { at: At { place, ..At::default() }, ..asleep(Sleep::OutsideCalls) };
+        let mut tally = Tally::new();
+        let sums = Sums { run: 0, delay: Some(0), arrivals: 1 };
+        let mut life = Life::new(0, sums);
+        for n in 1..=100 {
+            life.add(
+                n * 10 * MS,
+                sums,
+                sleep(if n % 4 == 0 { NO_PLACE } else { 1 + (n % 4 == 1) as u32 }),
+                &mut tally,
+            );
+        }
+        life.close(&mut tally);
+        let (_, sums) = tally.times(|_| false);
+        let found: Vec<_> = sums.iter().map(|(reason, _, sum)| (reason.at.place, sum.ns / MS)).collect();
+        assert_eq!(found, [(1, 666), (2, 333)], "{sums:#?}");
     }
 
     #[test]
@@ -353,6 +491,6 @@ mod tests {
         let mut life = Life::new(0, sums);
         life.add(10 * MS, sums, asleep(Sleep::Join), &mut tally);
         life.close(&mut tally);
-        assert_eq!(tally.times().ready_ns, None);
+        assert_eq!(tally.times(|_| false).0.ready_ns, None);
     }
 }

@@ -268,7 +268,7 @@ fn a_pool_without_work_is_idle_and_nothing_is_lost() {
     watched.sampler.as_ref().expect("it runs").begin_anew();
     let outcome = watched.until("they were seen idle", |outcome| {
         outcome.total.idle.get(&Sleep::Condition).is_some_and(|sleep| sleep.samples >= 4 * MANY)
-            && outcome.total.asleep(&read()).samples > 0
+            && outcome.total.idle.get(&read()).is_some_and(|sleep| sleep.samples > 0)
     });
     let total = &outcome.total;
     assert_eq!(total.asleep(&Sleep::Condition).samples, 0, "{total:#?}");
@@ -281,12 +281,31 @@ fn a_pool_without_work_is_idle_and_nothing_is_lost() {
 fn a_child_that_is_not_measured_is_watched_all_the_same() {
     let watched = Watched::start(source!("launcher.c"), &[]);
     let outcome = watched.until("the child was seen in read", |outcome| {
-        let is_it =
-            |process: &Process| process.name == "cat" && process.times.asleep(&read()).samples >= MANY;
+        // It reads what nobody of the program writes.
+        let reads = |process: &Process| process.times.idle.get(&read()).is_some_and(|s| s.samples >= MANY);
+        let is_it = |process: &Process| process.name == "cat" && reads(process);
         outcome.processes.iter().any(is_it)
     });
     let child = outcome.processes.iter().find(|process| process.name == "cat").expect("it is there");
     assert!(!child.measured && child.exe.ends_with("cat"), "{child:#?}");
     assert_eq!(child.parent, watched.child.id(), "{child:#?}");
     watched.finish();
+}
+
+/// All wait for each other, and that is known still when somebody has ended them.
+#[test]
+fn a_program_in_which_every_thread_waits_for_another_one_is_stuck() {
+    let source = include_str!("../../../../../tests/stat/sleeps.c");
+    let include = |name: &str, text: &str| (format!("#include \"{name}\"\n"), text.to_owned());
+    let (line, text) = include("work.h", include_str!("../../../../../tests/stat/work.h"));
+    let watched = Watched::start(&source.replace(&line, &text), &["stuck"]);
+    let outcome = watched.until("it is stuck", |outcome| outcome.stuck.is_some());
+    let check = |outcome: &Outcome| {
+        let stuck = outcome.stuck.as_ref().expect("it is stuck");
+        let all: Vec<&Sleep> = stuck.threads.iter().map(|thread| &thread.what).collect();
+        assert_eq!(all, [&Sleep::Join, &Sleep::Condition], "{stuck:#?}");
+        assert!(stuck.threads.iter().all(|thread| thread.place > 0), "{stuck:#?}");
+    };
+    check(&outcome);
+    check(&watched.kill());
 }

@@ -7,15 +7,22 @@ use std::sync::Arc;
 use poundlock_statfile::{Error, Live, LiveHold, LiveLock, LiveThread, LockKind};
 
 use super::graph;
-use super::outcome::{Graph, Hidden, Holder, Outcome, Process, Sleep, Threads, Times, WaitedLock};
+use super::outcome::{
+    Graph, Hidden, Holder, Outcome, Process, Sleep, SleepSum, Sleeping, Stuck, StuckThread, Threads, Times,
+    WaitedLock,
+};
 use super::series::{self, Key, Party, Series, Waited};
+use super::sleeps::{self, Asleep, At, PlaceId, Shared, Sleeps, Waker};
 use super::tally::{Life, STILL_NS, Sample, Tally};
-use crate::observe::calls;
+use crate::observe::calls::{self, Doing};
 use crate::observe::place::by_process;
 use crate::observe::proc::{self, Seen, Stat, Sums, Task};
 
-/// Threads looked at in one round, of all processes together: some 4 us each.
+/// Threads looked at in one round, of all processes together, at most: some 4 us each, or 20 us with a stack.
 const THREADS: usize = 24;
+/// Fewer where they take longer than this together, but no fewer than a few: rounds would become rare.
+const LOOK_NS: u64 = 500_000;
+const LEAST: u64 = 4;
 /// Locks whose holders are looked for in one round, of each process,
 const LOCKS: usize = 8;
 /// and how many threads may be asked for that whether they hold one.
@@ -26,6 +33,10 @@ const CHAIN: u64 = 32;
 const WAITERS: u64 = 64;
 /// and threads that have ended whose names are kept.
 const NAMES: usize = 1 << 16;
+/// Threads that all wait for each other for this long do so for good.
+const STUCK_NS: u64 = 1_000_000_000;
+/// Of those as many are named.
+const STUCK: usize = 64;
 /// Files left for others.
 const SPARE_FILES: usize = 256;
 
@@ -78,7 +89,7 @@ pub(super) struct Watch {
     last: u64,
     looks: u64,
     processes: Vec<Watched>,
-    ended: Vec<(Process, Graph)>,
+    ended: Vec<(Watched, Graph)>,
     /// Files, by process and number, whose process was looked for.
     settled: HashSet<(u32, u32)>,
     /// By process, the start of its file, and address.
@@ -88,6 +99,10 @@ pub(super) struct Watch {
     /// How many more files may be kept open.
     files: usize,
     random: Random,
+    /// Threads that are looked at in the next round.
+    picks: usize,
+    shared: Shared,
+    stuck: Option<Stuck>,
 }
 
 /// A process.
@@ -107,6 +122,7 @@ struct Watched {
     groups: BTreeMap<Arc<str>, (u64, Tally)>,
     /// The names of threads that have ended, by their ids in the namespace that they lived in.
     names: HashMap<u32, Arc<str>>,
+    sleeps: Sleeps,
     /// The CPU time that does not count, and all of it.
     cpu_before: u64,
     cpu: Option<u64>,
@@ -120,6 +136,16 @@ struct Thread {
     name: Arc<str>,
     life: Life,
     looks: u64,
+    asleep: Option<Asleep>,
+    endless: Option<Endless>,
+}
+
+/// A sleep that only another thread of the program ends.
+struct Endless {
+    since: u64,
+    arrivals: u64,
+    what: Sleep,
+    place: PlaceId,
 }
 
 /// A holder that is on a CPU or ready for one. Which of the two, what the kernel counts next will tell.
@@ -173,6 +199,9 @@ impl Watch {
             series: Series::new(now),
             files: proc::file_limit().saturating_sub(SPARE_FILES) / 2,
             random: Random::new(now),
+            picks: THREADS,
+            shared: Shared::default(),
+            stuck: None,
         }
     }
 
@@ -227,6 +256,34 @@ impl Watch {
                 self.end(process, now);
             }
         }
+        self.shared.pids.clear();
+        self.shared.pids.extend(self.processes.iter().map(|process| process.pid));
+        // After the end of all it is as it was before.
+        if !self.processes.is_empty() {
+            self.stuck = self.find_stuck(now);
+        }
+    }
+
+    /// All threads, if each waits for another one and has for long.
+    fn find_stuck(&self, now: u64) -> Option<Stuck> {
+        let mut stuck = Stuck { for_ns: u64::MAX, threads: Vec::new() };
+        for process in &self.processes {
+            for (&tid, thread) in &process.threads {
+                let endless = thread.endless.as_ref()?;
+                stuck.for_ns = stuck.for_ns.min(now.saturating_sub(endless.since));
+                if stuck.threads.len() < STUCK {
+                    stuck.threads.push(StuckThread {
+                        pid: process.inner,
+                        tid: if process.pid == process.inner { tid } else { thread.inner },
+                        name: thread.name.to_string(),
+                        what: endless.what.clone(),
+                        place: endless.place,
+                    });
+                }
+            }
+        }
+        stuck.threads.sort_by_key(|thread| (thread.pid, thread.tid));
+        (stuck.for_ns >= STUCK_NS && !stuck.threads.is_empty()).then_some(stuck)
     }
 
     fn found(&mut self, pid: u32, parent: u32, now: u64) {
@@ -256,6 +313,7 @@ impl Watch {
             threads: HashMap::new(),
             groups: BTreeMap::new(),
             names: HashMap::new(),
+            sleeps: Sleeps::default(),
             cpu_before: 0,
             cpu: None,
         };
@@ -270,8 +328,8 @@ impl Watch {
         for tid in tids {
             process.forget(tid, &mut self.files);
         }
-        process.about.alive = false;
-        self.ended.push((process.outcome(), graph));
+        process.close();
+        self.ended.push((process, graph));
     }
 
     /// One look at everything.
@@ -297,13 +355,15 @@ impl Watch {
 
     fn look_at_threads(&mut self, now: u64) {
         let all: usize = self.processes.iter().map(|process| process.threads.len()).sum();
+        let (picks, before) = (self.picks, proc::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0));
+        let mut looks = 0;
         for process in &mut self.processes {
             // Each thread has the same chance, so that each sample says as much as any other.
             let picked = process
                 .threads
                 .keys()
                 .copied()
-                .filter(|_| all <= THREADS || self.random.below(all) < THREADS)
+                .filter(|_| all <= picks || self.random.below(all) < picks)
                 .collect::<Vec<u32>>();
             if picked.is_empty() {
                 continue;
@@ -311,8 +371,13 @@ impl Watch {
             let records: HashMap<u32, LiveThread> =
                 process.counted.iter().map(|thread| (thread.tid, *thread)).collect();
             for tid in picked {
-                process.look_at_thread(tid, now, &records, &mut self.files);
+                process.look_at_thread(tid, now, &records, (&mut self.files, &mut self.shared));
+                looks += 1;
             }
+        }
+        let each = (proc::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0) - before) / looks.max(1);
+        if looks > 0 {
+            self.picks = (LOOK_NS / each.max(1)).clamp(LEAST, THREADS as u64) as usize;
         }
     }
 
@@ -439,12 +504,12 @@ impl Watch {
         outcome.locks.sort_by_key(|lock| std::cmp::Reverse(lock.waiting.ns));
         for process in &mut self.processes {
             outcome.graph.add(process.graph(now));
-            outcome.processes.push(process.outcome());
         }
-        for (process, graph) in &self.ended {
-            outcome.graph.add(graph.clone());
-            outcome.processes.push(process.clone());
-        }
+        self.ended.iter().for_each(|(_, graph)| outcome.graph.add(graph.clone()));
+        let all = || self.processes.iter().chain(self.ended.iter().map(|(process, _)| process));
+        let is_nested = sleeps::nested(all().map(|process| &process.sleeps));
+        outcome.processes = all().map(|process| process.outcome(&is_nested)).collect();
+        outcome.stuck.clone_from(&self.stuck);
         for process in &outcome.processes {
             outcome.total.merge(&process.times);
         }
@@ -486,6 +551,7 @@ fn count(holder: &mut Holder, fate: &Fate, ns: u64) {
 impl Watched {
     fn begin_anew(&mut self, now: u64) {
         self.groups.clear();
+        self.sleeps.begin_anew();
         self.cpu = proc::cpu_time_ns(self.pid).or(self.cpu);
         self.cpu_before = self.cpu.unwrap_or(0);
         for thread in self.threads.values_mut() {
@@ -534,6 +600,7 @@ impl Watched {
                 Some(thread) => {
                     if let Some(sums) = thread.task.sums() {
                         thread.life.advance(now, sums);
+                        thread.endless.take_if(|endless| endless.arrivals != sums.arrivals);
                     }
                 }
                 None => self.found_thread(tid, now, room),
@@ -578,7 +645,8 @@ impl Watched {
             *seen += 1;
             self.about.seen += 1;
         }
-        self.threads.insert(tid, Thread { task, inner, name, life: Life::new(now, sums), looks: 0 });
+        let life = Life::new(now, sums);
+        self.threads.insert(tid, Thread { task, inner, name, life, looks: 0, asleep: None, endless: None });
     }
 
     /// What threads like this one are called together: they are named after their process unless they name
@@ -597,9 +665,15 @@ impl Watched {
         thread.life.close(&mut self.groups.entry(thread.name).or_insert_with(group).1);
     }
 
-    fn look_at_thread(&mut self, tid: u32, now: u64, records: &HashMap<u32, LiveThread>, room: &mut usize) {
+    fn look_at_thread(
+        &mut self,
+        tid: u32,
+        now: u64,
+        records: &HashMap<u32, LiveThread>,
+        (room, shared): (&mut usize, &mut Shared),
+    ) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
-        let seen = thread.task.look();
+        let (seen, doing) = thread.task.look_closely();
         let Some(sums) = thread.task.sums().filter(|_| seen != Seen::Gone) else {
             self.forget(tid, room);
             return;
@@ -624,12 +698,29 @@ impl Watched {
             let wait = live.wait(counted.record).or(counted.wait)?;
             Some(live.lock(wait.tag).map_or(LockKind::Mutex, |lock| lock.kind))
         });
-        let asleep = sleep(seen, wait, |tid| records.contains_key(&tid));
+        let is_thread = |tid| records.contains_key(&tid) || self.thread(tid).is_some();
+        let wait = wait.filter(|_| !matches!(seen, Seen::Call(call) if !call.may_be_a_wait()));
+        let asleep = sleep(seen, wait, is_thread);
         if asleep == Some(Sleep::Hidden) {
             self.about.hidden.insert(Hidden::Calls);
         }
         let Some(thread) = self.threads.get_mut(&tid) else { return };
-        let sample = Sample::new(asleep, wait);
+        // The stacks of waits for locks are in the file.
+        let at = match &asleep {
+            None | Some(Sleep::Lock | Sleep::Hidden) => At::default(),
+            Some(what) => {
+                let (whom, does) = ((self.pid, tid), (doing, sums));
+                let at = self.sleeps.place(whom, &thread.task, does, &mut thread.asleep, shared, now);
+                self.sleeps.is_for_work(at, what);
+                at
+            }
+        };
+        thread.endless = asleep.clone().filter(|what| is_endless(what, &doing, at.waker)).map(|what| {
+            let same = thread.endless.as_ref().filter(|before| before.arrivals == sums.arrivals);
+            let since = same.map_or(now, |before| before.since);
+            Endless { since, arrivals: sums.arrivals, what, place: at.place }
+        });
+        let sample = Sample::new(asleep, at, wait);
         let (_, tally) = self.groups.entry(thread.name.clone()).or_insert_with(group);
         thread.life.add(now, sums, sample, tally);
     }
@@ -777,9 +868,22 @@ impl Watched {
         graph
     }
 
-    fn outcome(&self) -> Process {
+    /// It has ended: what is to be said of it stays.
+    fn close(&mut self) {
+        self.about.alive = false;
+        self.about.started = self.started();
+        (self.live, self.counted) = (None, Vec::new());
+        self.sleeps.close();
+    }
+
+    /// How many threads it started, with the first one.
+    fn started(&self) -> u64 {
+        self.live.as_ref().map_or(self.about.started, |live| u64::from(live.started()) + 1)
+    }
+
+    fn outcome(&self, is_nested: &impl Fn(&Sleeps, PlaceId) -> bool) -> Process {
         let mut about = self.about.clone();
-        about.started = self.live.as_ref().map_or(0, |live| u64::from(live.started()) + 1);
+        about.started = self.started();
         let mut groups = self.groups.clone();
         about.names.clone_from(&self.names);
         for thread in self.threads.values() {
@@ -788,7 +892,15 @@ impl Watched {
         }
         let mut times = Times::default();
         for (name, (seen, tally)) in groups {
-            let of_group = tally.times();
+            let (of_group, of_sleeps) = tally.times(|place| is_nested(&self.sleeps, place));
+            about.sleeps.sums.extend(of_sleeps.into_iter().map(|(reason, purpose, sum)| SleepSum {
+                threads: name.clone(),
+                what: reason.what,
+                place: reason.at.place,
+                waker: reason.at.waker,
+                purpose,
+                sum,
+            }));
             times.merge(&of_group);
             if seen > 0 || of_group.lived_ns > 0 {
                 about.threads.push(Threads { name: name.to_string(), seen, times: of_group });
@@ -796,6 +908,12 @@ impl Watched {
         }
         about.threads.sort_by_key(|threads| std::cmp::Reverse(threads.times.lived_ns));
         let used = self.cpu.map(|cpu| cpu.saturating_sub(self.cpu_before));
+        about.sleeps = Sleeping {
+            programs: self.sleeps.programs().to_vec(),
+            places: self.sleeps.places().to_vec(),
+            _files: self.sleeps.files().to_vec(),
+            ..about.sleeps
+        };
         about.unseen_running_ns = used.map(|used| used.saturating_sub(times.running_ns));
         about.times = times;
         about
@@ -829,6 +947,13 @@ fn sleep(seen: Seen, wait: Option<LockKind>, is_thread: impl Fn(u32) -> bool) ->
             Seen::Ready | Seen::Hidden | Seen::Gone => Sleep::Hidden,
         },
     })
+}
+
+/// Whether nobody but another thread of the program ends this sleep.
+fn is_endless(what: &Sleep, doing: &Doing, waker: Waker) -> bool {
+    let Doing::Call { call, .. } = doing else { return false };
+    let is_of_others = !matches!(what, Sleep::Call(_)) || waker == Waker::Program;
+    is_of_others && *what != Sleep::Hidden && !call.has_limit()
 }
 
 /// Threads of a pool differ in numbers.
