@@ -98,5 +98,6 @@ int main(int argc, char **argv)
         pthread_t consumer;
         if (pthread_create(&consumer, NULL, consume, NULL)) abort();
         pthread_join(consumer, NULL);
-    } else run_threads(4, take_turns);
+    } else if (strstr(which, "_not")) run_threads(2, work);
+    else run_threads(4, take_turns);
 }

@@ -47,7 +47,7 @@ fn findings(program: &Path, which: &str, options: &[&str]) -> (Vec<(String, Stri
     let json = scratch().join("report.json");
     let mut cmd = poundlock();
     on_two_cpus(&mut cmd);
-    cmd.env("COLUMNS", "400").arg("stat").args(options).arg("--json").arg(&json).arg("--").arg(program);
+    cmd.env("COLUMNS", "2000").arg("stat").args(options).arg("--json").arg(&json).arg("--").arg(program);
     let output = run_limited(cmd.arg(which), LIMIT);
     expect_status(&output, 0);
     let (document, report) = (parsed(&json), stderr(&output));

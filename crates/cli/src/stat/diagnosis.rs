@@ -34,7 +34,7 @@ use crate::output::counted;
 /// As many findings are shown.
 const SHOWN: usize = 3;
 /// As many parts of the threads' time are named.
-const PARTS: usize = 4;
+const PARTS: usize = 3;
 /// A class that lost less than this share of the threads' time is nothing to change.
 const WORTH: f64 = 0.05;
 /// An explanation explains at least this share of the waiting.
@@ -364,7 +364,7 @@ fn elsewhere(report: &Report) -> Option<Finding> {
     let mut parts = sleeps::parts(report);
     if let Some((place, ns, row)) = places.first().filter(|_| ratio(unclear, busy) >= WORTH) {
         let share = ratio(*ns, busy).min(1.0);
-        parts.retain(|part| part.text != *place);
+        parts.retain(|part| part.text != row.brief(&report.names));
         let rest = sleeps::account(&parts, busy, PARTS);
         let rest = if rest.is_empty() { rest } else { format!("; the rest: {rest}") };
         let why = match row.of.waker {
@@ -474,7 +474,7 @@ fn idle(report: &Report, all: u64) -> String {
     }
     let mut parts: Vec<sleeps::Part> = Vec::new();
     for row in report.sleeps.iter().filter(|row| row.of.purpose != Purpose::Blocked) {
-        let text = row.place(&report.names);
+        let text = row.brief(&report.names);
         match parts.iter_mut().find(|part| part.text == text) {
             Some(part) => part.ns += row.sum.ns,
             None => parts.push(sleeps::Part { text, ns: row.sum.ns }),

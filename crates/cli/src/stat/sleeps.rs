@@ -14,8 +14,9 @@ use super::sampler::{Estimate, Outcome, Process, Purpose, Sleep, Waker};
 use super::text::{path, percent};
 use crate::observe::symbols::{Space, Symbols, file_name};
 
-/// Functions that are named behind the first one of a stack.
+/// Functions that are named behind the first one of a stack, in a row and in a list of several.
 const CALLERS: usize = 6;
+const FEW: usize = 2;
 
 /// Sleeps of one sort at one place, in threads of one name of a program.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,15 +104,24 @@ pub(super) fn rows(outcome: &Outcome, symbols: &Symbols, names: &mut Names) -> (
 
 /// A sleep with its place: `asleep in epoll_wait() at wait_event (server.c:12) < serve`.
 pub(super) fn place(names: &Names, what: &Sleep, stack: StackId) -> String {
+    place_of(names, what, stack, CALLERS)
+}
+
+fn place_of(names: &Names, what: &Sleep, stack: StackId, callers: usize) -> String {
     match stack {
         NO_STACK => sleeping(what),
-        stack => format!("{} at {}", sleeping(what), path(names, stack, CALLERS)),
+        stack => format!("{} at {}", sleeping(what), path(names, stack, callers)),
     }
 }
 
 impl Row {
     pub(super) fn place(&self, names: &Names) -> String {
         place(names, &self.of.what, self.of.stack)
+    }
+
+    /// The same in few words.
+    pub(super) fn brief(&self, names: &Names) -> String {
+        place_of(names, &self.of.what, self.of.stack, FEW)
     }
 
     /// Whether the rest of the report has it: a wait that the program's file, or the calls that were seen, tell.
@@ -168,7 +178,7 @@ pub(super) fn parts(report: &Report) -> Vec<Part> {
     for row in
         report.sleeps.iter().filter(|row| row.of.purpose == Purpose::Blocked && row.of.what != Sleep::Lock)
     {
-        *places.entry(row.place(&report.names)).or_default() += row.sum.ns;
+        *places.entry(row.brief(&report.names)).or_default() += row.sum.ns;
     }
     parts.extend(places.into_iter().map(|(text, ns)| Part { text, ns }));
     parts.retain(|part| part.ns > 0);

@@ -15,6 +15,7 @@ mod csound;
 mod how;
 mod java;
 mod memcached;
+mod postgresql;
 mod python;
 mod report;
 mod semarray;

@@ -11,9 +11,9 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 pub(crate) use poundlock_testing::{
-    LIMIT, Started, build, compile_c, compile_cpp, ending, expect_status, from_a_terminal, made, missing,
-    need, need_file, need_that_runs, once_a_run, one_at_a_time, run_limited, run_limited_with_input, scratch,
-    start, until,
+    LIMIT, Started, build, compile_c, compile_cpp, ending, expect_status, find, from_a_terminal, made,
+    missing, need, need_file, need_that_runs, once_a_run, one_at_a_time, run_limited, run_limited_with_input,
+    scratch, start, until,
 };
 
 /// A simulation that takes no time.

@@ -6,6 +6,7 @@ mod harmless;
 pub(crate) mod languages;
 mod ours;
 mod refusals;
+mod stacks;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
