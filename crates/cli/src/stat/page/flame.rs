@@ -6,7 +6,6 @@ use maud::{Markup, html};
 
 use super::{percent_of, title};
 use crate::stat::class::Class;
-use crate::stat::holders::sleeping;
 use crate::stat::names::{FrameId, Names};
 use crate::stat::report::{Report, ratio};
 use crate::stat::sampler::Purpose;
@@ -32,12 +31,6 @@ impl Node {
             node = node.frames.entry(id).or_default();
             node.ns += ns;
         }
-    }
-
-    /// The same under a text.
-    fn add_under(&mut self, text: &str, names: &Names, frames: impl IntoIterator<Item = FrameId>, ns: u64) {
-        self.ns += ns;
-        self.frames.entry(text.to_owned()).or_default().add(names, frames, ns);
     }
 
     fn depth(&self) -> usize {
@@ -115,13 +108,14 @@ pub(super) fn sleeps(report: &Report, idle: bool) -> Markup {
     let is_seen = report.about.futexes.is_some();
     let rows = report.sleeps.iter().filter(|row| !row.is_counted(is_seen));
     for row in rows.filter(|row| (row.of.purpose != Purpose::Blocked) == idle) {
-        waits.add_under(&sleeping(&row.of.what), names, names.interesting(row.of.stack), row.sum.ns);
+        // With the function that makes the call.
+        waits.add(names.frames(row.of.stack).iter().copied(), row.sum.ns);
     }
     let (all, mut above) = (waits.ns.max(1), Vec::new());
-    bars(&waits, 0.0, 0, all, &mut above);
+    bars(names, &waits, 0.0, 0, all, &mut above);
     let up = waits.depth();
     let name = if idle { "without work, or between requests" } else { "with something to do" };
-    let middle = Bar { x: 0.0, width: 1.0, level: 0, text: name, ns: waits.ns };
+    let middle = Bar { x: 0.0, width: 1.0, level: 0, text: name, whole: name, ns: waits.ns };
     html! {
         @if waits.ns > 0 {
             figure {
