@@ -224,8 +224,8 @@ impl Space<'_> {
         let name = file_name(&module.path);
         let in_program = self.is_program(module);
         let offset = address - module.start + module.offset;
-        // Our own library is as little of interest as that one.
-        let is_libc = is_libc(&name) || name == crate::library::FILE_NAME;
+        // Our own library is as little of interest as those.
+        let is_libc = is_runtime(&name) || name == crate::library::FILE_NAME;
         let Some((file, vaddr)) =
             self.symbols.file(&module.path).and_then(|file| file.code_at(offset).map(|vaddr| (file, vaddr)))
         else {
@@ -261,7 +261,10 @@ impl Space<'_> {
             };
             let place = format!("+{:#x} (in {name})", vaddr + 1 - symbol.address);
             let named = Frame::named(symbol.name(), &[], &place);
-            let is_plumbing = is_libc || named.function == "_start" || is_of_our_crate(&named.function);
+            let is_plumbing = is_libc
+                || named.function == "_start"
+                || is_of_our_crate(&named.function)
+                || is_of_a_standard_library(&named.function);
             frames.push(Frame { is_plumbing, module: name, in_program, ..named });
         }
         frames
@@ -445,6 +448,39 @@ pub(crate) fn is_libc(name: &str) -> bool {
     name.starts_with("libc.so") || name.starts_with("libc-2.") || name.starts_with("libpthread")
 }
 
+/// Whether a file of this name is a library that programs of a language have by themselves.
+fn is_runtime(name: &str) -> bool {
+    const NAMES: [&str; 7] =
+        ["libstdc++.so", "libc++.so", "libc++abi.so", "libgcc_s.so", "ld-linux", "ld-musl", "libc.musl"];
+    is_libc(name) || NAMES.iter().any(|start| name.starts_with(start))
+}
+
+/// Whether a function, of which no source is known, is one of C++'s or Rust's standard library.
+fn is_of_a_standard_library(function: &str) -> bool {
+    let path = bare(function);
+    let path = path.trim_start_matches(['<', '&']);
+    ["std::", "core::", "alloc::", "__gnu_cxx::", "__gthread_"].iter().any(|start| path.starts_with(start))
+}
+
+/// How many frames at the top of a stack are of such libraries, and the function of them that the program called:
+/// of the C library, where one was, `pthread_mutex_lock`. `None` if no frames are, or all.
+pub(crate) fn folded(frames: &[&Frame]) -> Option<(usize, String)> {
+    let count = frames.iter().take_while(|frame| frame.is_plumbing).count();
+    let top = frames.get(..count).filter(|top| !top.is_empty() && top.len() < frames.len())?;
+    let named = || top.iter().rev().filter(|frame| !frame.name.is_empty());
+    // Rust's library calls the kernel by this one.
+    let of_c = named().find(|frame| {
+        (is_libc(&frame.module) || frame.module == crate::library::FILE_NAME) && frame.name != "syscall"
+    });
+    let name = &of_c.or_else(|| named().next())?.name;
+    let said = name.split('@').next().unwrap_or(name).trim_start_matches('_').trim_start_matches("GI_");
+    let said = match said.trim_start_matches('_') {
+        "pthread_clockjoin_ex" => "pthread_join",
+        said => said,
+    };
+    Some((count, said.to_owned()))
+}
+
 /// What of the crate `poundlock` is compiled into a program that takes its locks.
 const MODULES: [&str; 6] = ["condvar", "mutex", "raw", "reentrant", "rwlock", "spin"];
 
@@ -479,8 +515,16 @@ fn is_source_of_our_crate(file: &str) -> bool {
 /// Whether a source file belongs to the compiler or to the system rather than to the program.
 fn is_of_the_system(path: &str) -> bool {
     // Crates of locks are the inside of those, as a language's library is.
+    const INSIDES: [&str; 6] = [
+        "/library/std/src/",
+        "/library/core/src/",
+        "/library/alloc/src/",
+        "/lock_api-",
+        "/parking_lot-",
+        "/parking_lot_core-",
+    ];
     ["/usr/include/", "/usr/lib/gcc/", "/usr/lib/llvm", "/rustc/"].iter().any(|dir| path.starts_with(dir))
-        || ["/lock_api-", "/parking_lot-", "/parking_lot_core-"].iter().any(|dir| path.contains(dir))
+        || INSIDES.iter().any(|dir| path.contains(dir))
 }
 
 /// A part of the file that is loaded.
@@ -953,6 +997,42 @@ mod tests {
             assert_eq!(!frames[0].module.is_empty(), named, "{path}: {:?}", frames[0]);
             assert_eq!(frames[0].text == "0x1800", !named, "{path}: {:?}", frames[0]);
         }
+    }
+
+    #[test]
+    fn what_libraries_do_at_the_top_of_a_stack_is_one_frame() {
+        let frame = |name: &str, module: &str, is_plumbing: bool| super::Frame {
+            name: name.to_owned(),
+            module: module.to_owned(),
+            is_plumbing,
+            ..super::Frame::default()
+        };
+        let own = frame("app::Cache::get", "app", false);
+        for (top, said) in [
+            (
+                vec![
+                    frame("__lll_lock_wait", "libc.so.6", true),
+                    frame("___pthread_mutex_lock", "libc.so.6", true),
+                    frame("std::mutex::lock", "app", true),
+                ],
+                "pthread_mutex_lock",
+            ),
+            (vec![frame("pthread_cond_wait@@GLIBC_2.3.2", "libc.so.6", true)], "pthread_cond_wait"),
+            (
+                vec![frame("syscall", "libc.so.6", true), frame("Mutex<T>::lock", "app", true)],
+                "Mutex<T>::lock",
+            ),
+            (vec![frame("syscall", "libc.so.6", true)], "syscall"),
+            (vec![frame("__pthread_clockjoin_ex", "libc.so.6", true)], "pthread_join"),
+        ] {
+            let frames: Vec<&super::Frame> = top.iter().chain([&own]).collect();
+            assert_eq!(super::folded(&frames), Some((top.len(), said.to_owned())));
+            assert_eq!(super::folded(&frames[..top.len()]), None);
+        }
+        assert_eq!(super::folded(&[&own]), None);
+        assert!(super::is_of_a_standard_library("std::mutex::lock()"));
+        assert!(super::is_of_a_standard_library("int std::__invoke<int>(int)"));
+        assert!(!super::is_of_a_standard_library("app::std_lock(std::mutex&)"));
     }
 
     fn symbol(address: u64, size: u64, name: &str) -> Symbol {

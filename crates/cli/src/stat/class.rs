@@ -10,6 +10,7 @@ use std::rc::Rc;
 use poundlock_statfile::{LockKind, LockStats};
 
 use super::names::{FrameId, Known, NO_STACK, Names, StackId};
+use super::report::side;
 use crate::observe::shorten::{self, shorten};
 use crate::observe::symbols::{Frame, Space, Variable};
 use crate::observe::words::{makes_locks, makes_objects};
@@ -536,6 +537,23 @@ impl Grouping {
             sort.groups.push(index);
         }
         merged.into_values().collect()
+    }
+}
+
+impl Class {
+    /// What one of its locks is called, if its class says that. A variable has a name of its own.
+    pub(crate) fn name_of_one(&self, address: u64, is_one: bool) -> Option<String> {
+        let kind = match side(self.kind) {
+            Some(_) => "readers-writer lock".to_owned(),
+            None => self.kind.to_string(),
+        };
+        match self.origin {
+            "initialised" => Some(format!("the {kind} made in {}", self.name)),
+            "taken" => Some(format!("the {kind} {}", self.name)),
+            "member" if !is_one => Some(format!("{} at {address:#x}", self.name)),
+            "member" => Some(self.name.clone()),
+            _ => None,
+        }
     }
 }
 

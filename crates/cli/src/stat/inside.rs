@@ -69,6 +69,9 @@ struct Place {
     /// No wait for the lock that is over took longer, in nanoseconds.
     #[serde(skip)]
     longest_ns: u64,
+    /// The lock as the figures know it.
+    #[serde(skip)]
+    key: (u64, LockKind),
 }
 
 impl Place {
@@ -94,6 +97,11 @@ impl Made {
         let holds = snapshot.records.iter().flat_map(|record| &record.holds);
         let addresses = waits.map(|wait| wait.address).chain(holds.map(|hold| hold.address));
         Made(addresses.map(|address| (address, Lock::default())).collect())
+    }
+
+    /// Whether a thread is inside the lock.
+    pub(super) fn has(&self, lock: &LockStats) -> bool {
+        self.0.contains_key(&lock.address)
     }
 
     pub(crate) fn note(&mut self, lock: &LockStats) {
@@ -144,7 +152,8 @@ impl Inside {
                 None => (bare.clone(), ""),
             };
             let longest_ns = made.0.get(&address).map_or(0, |lock| lock.longest_ns);
-            Place { lock, for_ns, at, address: kind.object(address), object: (bare, how), longest_ns }
+            let key = (address, kind);
+            Place { lock, for_ns, at, address: kind.object(address), object: (bare, how), longest_ns, key }
         };
         let at = |stack: &[u64]| {
             let frames: Vec<_> = stack.iter().flat_map(|&address| space.call(address).to_vec()).collect();
@@ -197,6 +206,20 @@ impl Inside {
             thread.held_by = waits.and_then(|address| holders.get(&address).cloned()).unwrap_or_default();
         }
         self.find_cycles(base);
+    }
+
+    /// Calls locks as the tables do, where these have a name for them.
+    pub(super) fn name_as(&mut self, name_of: impl Fn(u32, (u64, LockKind)) -> Option<String>) {
+        for thread in &mut self.threads {
+            for place in thread.waits_for.iter_mut().chain(&mut thread.holds) {
+                let Some(name) = name_of(thread.pid, place.key) else { continue };
+                place.lock = match side(place.key.1) {
+                    Some(side) => format!("{name}, {side}"),
+                    None => name.clone(),
+                };
+                place.object.0 = name;
+            }
+        }
     }
 
     /// Adds what the sampler knows of the threads. The id of an ended thread may be a living thread's by now.

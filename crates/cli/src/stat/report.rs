@@ -171,6 +171,8 @@ impl Report {
         }
         grouping.begin();
         let mut inside = Inside::default();
+        // The groups of the locks that threads are inside.
+        let mut entered = HashMap::new();
         let mut singles =
             wanted.each.map(|shown| Singles { shown: shown.min(MOST_SHOWN), locks: Vec::new(), least: None });
         let counted = about.futexes.is_none();
@@ -186,6 +188,10 @@ impl Report {
                 made.note(lock);
                 wait_ns += if lock.kind.is_acquired() { lock.wait_total_ns } else { 0 };
                 grouping.add(snapshot.pid, lock, &space, &mut known);
+                if made.has(lock) {
+                    let place = grouping.place(snapshot.pid, lock, &space, &mut known);
+                    entered.insert((snapshot.pid, (lock.address, lock.kind)), place);
+                }
                 if let Some(singles) = &mut singles {
                     singles.add(snapshot, lock, &space, &mut known, &mut grouping);
                 }
@@ -215,6 +221,16 @@ impl Report {
             .as_ref()
             .map(|sampled| sleeps::rows(sampled, &symbols, &mut grouping.names))
             .unwrap_or_default();
+        let sorts = grouping.sorts();
+        let named: HashMap<_, _> = entered
+            .into_iter()
+            .filter_map(|(key, place)| {
+                let sort = sorts.iter().find(|sort| sort.groups.contains(&place))?;
+                let is_one = grouping.figures(place).locks < 2;
+                Some((key, sort.class.name_of_one(key.1.0, is_one)?))
+            })
+            .collect();
+        inside.name_as(|pid, key| named.get(&(pid, key)).cloned());
         let (names, classes) = grouping.finish();
         let earlier: u64 = before.iter().map(|snapshot| snapshot.thread_time_ns).sum();
         let thread_time_ns: u64 = snapshots.iter().map(|snapshot| snapshot.thread_time_ns).sum();

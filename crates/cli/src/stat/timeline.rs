@@ -22,6 +22,10 @@ const FEWEST: usize = 3;
 /// return address.
 pub(super) type Places = HashMap<Key, StackId>;
 
+/// The names that threads had in the end, by process and thread: a thread that gave itself another name has that
+/// one from the start.
+type LastNames = HashMap<(u32, u32), Arc<str>>;
+
 /// All classes that somebody was seen waiting for, most waiting first.
 #[derive(Default, Serialize)]
 pub(super) struct Timeline {
@@ -73,6 +77,11 @@ impl Timeline {
         let series = &outcome.series;
         let locks = classes.iter().filter(|class| class.kind.is_acquired());
         let all: u64 = locks.map(|class| class.figures.wait_ns).sum();
+        // In a namespace of their own threads have other ids.
+        let own = outcome.processes.iter().filter(|process| process.pid == process.outer_pid);
+        let last: LastNames = own
+            .flat_map(|process| process.names.iter().map(|(tid, name)| ((process.pid, *tid), name.clone())))
+            .collect();
         let mut timeline = Timeline {
             looks: outcome.looks,
             piece_ns: series.length,
@@ -92,7 +101,7 @@ impl Timeline {
                 })
                 .collect();
             if pieces.iter().filter(|piece| !piece.is_empty()).count() >= FEWEST {
-                timeline.classes.push(Row::new(class, &pieces, names, places));
+                timeline.classes.push(Row::new(class, &pieces, (names, places), &last));
             }
         }
         timeline
@@ -100,7 +109,12 @@ impl Timeline {
 }
 
 impl Row {
-    fn new(class: usize, pieces: &[Vec<(&Key, &Waited)>], names: &Names, places: &Places) -> Self {
+    fn new(
+        class: usize,
+        pieces: &[Vec<(&Key, &Waited)>],
+        (names, places): (&Names, &Places),
+        last: &LastNames,
+    ) -> Self {
         let sums = |of: fn(&Waited) -> u64| -> Vec<u64> {
             pieces.iter().map(|piece| piece.iter().map(|(_, waited)| of(waited)).sum()).collect()
         };
@@ -112,8 +126,8 @@ impl Row {
             class,
             waiting_ns: sums(|waited| waited.ns),
             nobody_ns: sums(|waited| waited.nobody),
-            waiters: shares(pieces, |waited| &waited.waiters, |_, _| String::new()),
-            holders: shares(pieces, |waited| &waited.holders, line),
+            waiters: shares(pieces, |waited| &waited.waiters, |_, _| String::new(), last),
+            holders: shares(pieces, |waited| &waited.holders, line, last),
         }
     }
 }
@@ -123,13 +137,15 @@ fn shares(
     pieces: &[Vec<(&Key, &Waited)>],
     of: fn(&Waited) -> &[Party],
     line: impl Fn(&Key, &Party) -> String,
+    last: &LastNames,
 ) -> Vec<Share> {
     let mut found: BTreeMap<(Arc<str>, String), (u32, Vec<u64>)> = BTreeMap::new();
     for (index, piece) in pieces.iter().enumerate() {
         for (key, waited) in piece {
             for party in of(waited) {
                 let new = || (party.tid, vec![0; pieces.len()]);
-                let (tid, ns) = found.entry((party.name.clone(), line(key, party))).or_insert_with(new);
+                let name = last.get(&(key.0, party.tid)).unwrap_or(&party.name).clone();
+                let (tid, ns) = found.entry((name, line(key, party))).or_insert_with(new);
                 *tid = if *tid == party.tid { *tid } else { 0 };
                 ns[index] += party.ns;
             }
@@ -153,5 +169,26 @@ fn threads(name: &str, tid: u32) -> String {
         ("", tid) => format!("thread {tid}"),
         (name, 0) => format!("threads {name}"),
         (name, tid) => format!("thread {tid} ({name})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_its_last_name_from_the_start() {
+        let key: Key = (1, 2, 3);
+        let seen = |name: &str, tid| Waited {
+            waiters: vec![Party { name: name.into(), tid, site: 0, ns: 5 }],
+            ..Waited::default()
+        };
+        let (before, after) = (seen("server", 7), seen("worker-*", 7));
+        let several = seen("pool-*", 0);
+        let pieces = [vec![(&key, &before)], vec![(&key, &after), (&key, &several)]];
+        let last = LastNames::from([((1, 7), "worker-*".into())]);
+        let shares = shares(&pieces, |waited| &waited.waiters, |_, _| String::new(), &last);
+        let said: Vec<_> = shares.iter().map(|share| (&*share.threads, &*share.ns)).collect();
+        assert_eq!(said, [("thread 7 (worker-*)", &[5, 5][..]), ("threads pool-*", &[0, 5])]);
     }
 }

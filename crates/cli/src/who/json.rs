@@ -165,7 +165,7 @@ fn thread(seen: &Seen) -> ThreadJson<'_> {
         name: &seen.name,
         state: if seen.waits.is_some() { "waits" } else { &seen.state },
         stood_still_ns: seen.stood_ns,
-        stack: &seen.stack,
+        stack: &seen.whole_stack,
         guessed_frames: seen.guessed,
         line: &seen.line,
         waits_for: seen.waits.as_ref().map(|wait| WaitJson {

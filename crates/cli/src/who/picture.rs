@@ -11,7 +11,7 @@ use super::waits::{Finder, Found, Holder, Kind, Maker, Names};
 use crate::observe::calls::{self, Doing};
 use crate::observe::cycles::cycles;
 use crate::observe::shorten::{self, shorten};
-use crate::observe::symbols::{Space, Symbols};
+use crate::observe::symbols::{Space, Symbols, folded};
 use crate::observe::words::acquires;
 use crate::remote::maps::Maps;
 use crate::remote::process::Still;
@@ -33,6 +33,10 @@ pub(super) struct Seen {
     pub(super) state: String,
     /// Innermost first.
     pub(super) stack: Vec<String>,
+    /// The same with whole names.
+    pub(super) whole_stack: Vec<String>,
+    /// How many of those at its top are of libraries, and what the program called there.
+    pub(super) folded: Option<(usize, String)>,
     /// Of the stack, what was found by its looks.
     pub(super) guessed: usize,
     /// The line to look at.
@@ -189,6 +193,12 @@ impl<M: Memory> Drawing<'_, M> {
                     .flat_map(|names| names.iter())
                     .map(|named| named.text.clone())
                     .collect(),
+                whole_stack: functions
+                    .iter()
+                    .flat_map(|names| names.iter())
+                    .map(|named| named.whole.clone())
+                    .collect(),
+                folded: folded(&functions.iter().flat_map(|names| names.iter()).collect::<Vec<_>>()),
                 guessed: frames.iter().filter(|frame| frame.guessed).count(),
                 line: line(&functions),
                 waits: None,

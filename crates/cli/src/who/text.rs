@@ -264,11 +264,16 @@ impl Text<'_> {
 
     fn stack(&self, thread: &Seen, push: &mut impl FnMut(String)) {
         let most = if self.all { usize::MAX } else { FRAMES };
-        for frame in thread.stack.iter().take(most) {
+        let mut frames = &thread.stack[..];
+        if let Some((count, called)) = thread.folded.as_ref().filter(|_| !self.all) {
+            push(format!("      in {called}"));
+            frames = &frames[*count..];
+        }
+        for frame in frames.iter().take(most) {
             push(format!("      {frame}"));
         }
-        if thread.stack.len() > most {
-            push(format!("      and {}: --all", counted((thread.stack.len() - most) as u64, "more frame")));
+        if frames.len() > most {
+            push(format!("      and {}: --all", counted((frames.len() - most) as u64, "more frame")));
         }
         if thread.stack.is_empty() {
             push("      its stack could not be read".to_owned());

@@ -297,6 +297,15 @@ impl Tally {
         self.of_idle.add(&Part { asleep: Weights::new(), lived: window.0.lived - rest, ..window.0.clone() });
     }
 
+    /// Adds what another one has.
+    pub(super) fn merge(&mut self, other: &Tally) {
+        self.active.add(&other.active);
+        self.of_idle.add(&other.of_idle);
+        for (what, estimate) in &other.idle {
+            self.idle.entry(what.clone()).or_default().add(estimate.ns, estimate.samples);
+        }
+    }
+
     /// Where the time went, and what for; `is_nested` says which places are in the midst of work.
     pub(super) fn times(
         &self,
@@ -372,6 +381,24 @@ mod tests {
         assert_eq!((times.idle_ns(), times.unknown_ns), (1980 * MS, 0));
         assert_eq!(times.asleep(&Sleep::Condition), Estimate::default());
         assert_eq!(times.busy_ns(), 20 * MS);
+    }
+
+    #[test]
+    fn what_one_thread_did_is_added_to_what_others_of_its_name_did() {
+        let mut sums = Sums { run: 0, delay: Some(0), arrivals: 1 };
+        let mut group = Tally::new();
+        for what in [Sleep::Condition, Sleep::Lock] {
+            let (mut life, mut tally) = (Life::new(0, sums), Tally::new());
+            for n in 1..=200 {
+                sums.run += MS / 10;
+                life.add(n * 10 * MS, sums, asleep(what.clone()), &mut tally);
+            }
+            life.close(&mut tally);
+            group.merge(&tally);
+        }
+        let times = group.times(|_| false).0;
+        assert_eq!(times.lived_ns, 4000 * MS + 20 * MS);
+        assert!(times.idle_ns() > 0 && times.asleep(&Sleep::Lock).ns > 0, "{times:?}");
     }
 
     #[test]

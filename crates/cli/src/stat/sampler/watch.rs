@@ -135,6 +135,8 @@ struct Thread {
     inner: u32,
     name: Arc<str>,
     life: Life,
+    /// Where its time went, which counts for the name that it has in the end.
+    tally: Tally,
     looks: u64,
     asleep: Option<Asleep>,
     endless: Option<Endless>,
@@ -556,6 +558,7 @@ impl Watched {
         self.cpu_before = self.cpu.unwrap_or(0);
         for thread in self.threads.values_mut() {
             thread.life.begin_anew(now);
+            thread.tally = Tally::new();
             self.groups.entry(thread.name.clone()).or_insert_with(group).0 += 1;
         }
     }
@@ -645,8 +648,9 @@ impl Watched {
             *seen += 1;
             self.about.seen += 1;
         }
-        let life = Life::new(now, sums);
-        self.threads.insert(tid, Thread { task, inner, name, life, looks: 0, asleep: None, endless: None });
+        let (life, tally) = (Life::new(now, sums), Tally::new());
+        let thread = Thread { task, inner, name, life, tally, looks: 0, asleep: None, endless: None };
+        self.threads.insert(tid, thread);
     }
 
     /// What threads like this one are called together: they are named after their process unless they name
@@ -662,7 +666,8 @@ impl Watched {
         if self.names.len() < NAMES {
             self.names.insert(thread.inner, thread.name.clone());
         }
-        thread.life.close(&mut self.groups.entry(thread.name).or_insert_with(group).1);
+        thread.life.close(&mut thread.tally);
+        self.groups.entry(thread.name).or_insert_with(group).1.merge(&thread.tally);
     }
 
     fn look_at_thread(
@@ -721,8 +726,7 @@ impl Watched {
             Endless { since, arrivals: sums.arrivals, what, place: at.place }
         });
         let sample = Sample::new(asleep, at, wait);
-        let (_, tally) = self.groups.entry(thread.name.clone()).or_insert_with(group);
-        thread.life.add(now, sums, sample, tally);
+        thread.life.add(now, sums, sample, &mut thread.tally);
     }
 
     /// Who keeps those waiting who wait for the lock with this tag.
@@ -888,7 +892,9 @@ impl Watched {
         about.names.clone_from(&self.names);
         for thread in self.threads.values() {
             about.names.insert(thread.inner, thread.name.clone());
-            thread.life.peek(&mut groups.entry(thread.name.clone()).or_insert_with(group).1);
+            let (_, tally) = groups.entry(thread.name.clone()).or_insert_with(group);
+            tally.merge(&thread.tally);
+            thread.life.peek(tally);
         }
         let mut times = Times::default();
         for (name, (seen, tally)) in groups {
