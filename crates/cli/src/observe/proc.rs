@@ -178,11 +178,6 @@ impl Stat {
         let cpu_ticks = user + system;
         Some(Stat { name, state, parent, exits, cpu_ticks, children_ticks, threads, started })
     }
-
-    /// CPU time of the process and of the children that it has waited for, in ticks of the kernel.
-    pub(crate) fn family_cpu_ns(&self) -> u64 {
-        (self.cpu_ticks + self.children_ticks).saturating_mul(tick_ns())
-    }
 }
 
 /// The living processes that descend from this one, parents before their children. Of each orphan the parent
@@ -245,6 +240,11 @@ pub(crate) fn cpu_time_ns(pid: u32) -> Option<u64> {
         return None;
     }
     clock_ns(clock)
+}
+
+/// The same with that of the children that it has waited for, of which only ticks are known.
+pub(crate) fn family_cpu_ns(pid: u32) -> Option<u64> {
+    Some(cpu_time_ns(pid)? + Stat::read(pid)?.children_ticks.saturating_mul(tick_ns()))
 }
 
 /// A clock, in nanoseconds.

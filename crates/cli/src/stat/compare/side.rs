@@ -21,7 +21,7 @@ use super::ports::{self, Port};
 use crate::launch::{self, Ended, Meanwhile, Streams};
 use crate::message::{Failure, say, status};
 use crate::observe::place::{self, monotonic_ns, name_of};
-use crate::observe::proc::{self, Seen, Stat, Task, descendants};
+use crate::observe::proc::{self, Seen, Task, descendants};
 use crate::{library, semaphores};
 
 /// How long a process may take to end after SIGTERM.
@@ -50,7 +50,7 @@ impl Totals {
     fn read(dir: &Path, pids: &[u32]) -> Totals {
         let figures = Figures::read(dir, monotonic_ns());
         let time_ns = figures.snapshots.iter().map(|snapshot| snapshot.thread_time_ns).sum();
-        let cpu_ns = pids.iter().filter_map(|&pid| Stat::read(pid)).map(|stat| stat.family_cpu_ns()).sum();
+        let cpu_ns = pids.iter().filter_map(|&pid| proc::family_cpu_ns(pid)).sum();
         let mut totals = Totals { time_ns, cpu_ns, ..Totals::default() };
         for process in 0..figures.snapshots.len() {
             figures.each_lock(process, |lock| {
