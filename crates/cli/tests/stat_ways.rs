@@ -686,7 +686,7 @@ fn the_page_needs_nothing_but_itself() {
         assert!(!text.contains(none), "{none}: {text}");
     }
     // The table has the lock, and the picture who waited for it, above who held it.
-    assert!(text.contains("<th scope=\"row\">lock (in program)"), "{text}");
+    assert!(text.contains("<th scope=\"row\"><span title=\"lock (in program)\">"), "{text}");
     let picture =
         text.split("<figure>").find(|part| part.contains("Stacks that waited for lock (in program)"));
     let picture = picture.unwrap_or_else(|| panic!("{text}"));
