@@ -66,6 +66,17 @@ pub(crate) struct Events {
     pub(crate) lost: u64,
 }
 
+impl Events {
+    pub(crate) fn add(&mut self, other: &Events) {
+        let Events { calls, waits, wakes, not_slept, lost } = *other;
+        self.calls += calls;
+        self.waits += waits;
+        self.wakes += wakes;
+        self.not_slept += not_slept;
+        self.lost += lost;
+    }
+}
+
 /// The processes, and what they do.
 pub(crate) struct Engine {
     perf: Perf,
@@ -80,9 +91,16 @@ pub(crate) struct Engine {
     own: FxHashSet<u32>,
     since: u64,
     lost: u64,
+    /// Our library counts in the processes as well: what it has counted is left out.
+    beside: bool,
 }
 
 impl Engine {
+    /// As [`Engine::attach`], to processes that our library counts in: for the waits that it does not know.
+    pub(crate) fn beside(pids: &[u32], stacks: Stacks) -> Result<Engine, Failure> {
+        Ok(Engine { beside: true, ..Engine::attach(pids, stacks)? })
+    }
+
     /// Attaches to running processes: to all their threads, and to those that they start.
     ///
     /// # Errors
@@ -146,6 +164,7 @@ impl Engine {
             own: FxHashSet::default(),
             since: now,
             lost: 0,
+            beside: false,
         })
     }
 
@@ -244,8 +263,12 @@ impl Engine {
         self.take(u64::MAX);
         let now = monotonic_ns();
         let mut snapshots = Vec::new();
+        let fresh = Symbols::new();
+        for process in self.processes.values_mut().filter(|process| process.is_java()) {
+            process.tell_anew(&fresh);
+        }
         for (process, places) in &mut self.ended {
-            snapshots.push(process.snapshot(&self.symbols, (places, &[]), now));
+            snapshots.push(process.snapshot(&self.symbols, (places, &[]), now, self.beside));
         }
         let none = FxHashMap::default();
         let mut going_on: HashMap<u32, Vec<(u32, Waiting)>> = HashMap::new();
@@ -255,7 +278,7 @@ impl Engine {
         for (pid, process) in &mut self.processes {
             let places = self.waits.places.get(pid).unwrap_or(&none);
             let Some(going_on) = going_on.get(pid) else {
-                snapshots.push(process.snapshot(&self.symbols, (places, &[]), now));
+                snapshots.push(process.snapshot(&self.symbols, (places, &[]), now, self.beside));
                 continue;
             };
             let mut places = places.clone();
@@ -263,7 +286,7 @@ impl Engine {
                 let waited = places.entry(waiting.place).or_default();
                 Waits::count_unended(waited, *tid, waiting, now, self.since);
             }
-            snapshots.push(process.snapshot(&self.symbols, (&places, going_on), now));
+            snapshots.push(process.snapshot(&self.symbols, (&places, going_on), now, self.beside));
         }
         snapshots.sort_by_key(|snapshot| (snapshot.start_ns, snapshot.pid));
         snapshots

@@ -1,6 +1,7 @@
 //! `poundlock check`: a program run with its locks watched: deadlocks and misuse, found before they happen.
 
 mod arrays;
+mod blind;
 mod collector;
 #[cfg(test)]
 mod damage;
@@ -236,7 +237,9 @@ fn check(args: &Args) -> Result<u8, Failure> {
         status::DEADLOCK
     } else if args.error_exitcode != 0 && !report.findings.is_empty() {
         args.error_exitcode
-    } else if args.error_exitcode != 0 && report.no_room.verdict().is_some() {
+    } else if args.error_exitcode != 0
+        && (report.no_room.verdict().is_some() || (report.is_blind() && ended.exit_code() == 0))
+    {
         status::INCOMPLETE
     } else {
         ended.exit_code()
@@ -340,6 +343,7 @@ fn report(
         suppressed: found.suppressed,
         seen: found.seen,
         unseen,
+        blind: found.blind,
         no_room: found.no_room,
         ended_it: found.ended_it,
     }

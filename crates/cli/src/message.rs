@@ -14,7 +14,8 @@ pub(crate) mod status {
     pub(crate) const NO: u8 = 1;
     /// The command line makes no sense (clap's own status for it).
     pub(crate) const USAGE: u8 = 2;
-    /// `check` found nothing, but had no room for all that there was to see.
+    /// `check` found nothing, but had no room for all that there was to see, or saw threads sleep for locks that it
+    /// does not know.
     pub(crate) const INCOMPLETE: u8 = 97;
     /// `check` ended the program because its threads waited for each other.
     pub(crate) const DEADLOCK: u8 = 98;
@@ -34,7 +35,8 @@ pub(crate) mod status {
         (USAGE, "The command line makes no sense: an unknown option, name or number. Nothing was run."),
         (
             INCOMPLETE,
-            "`check --error-exitcode` found nothing, but findings can be missing: something found no room.",
+            "`check --error-exitcode` found nothing, but findings can be missing: something found no room, or not all \
+             locks are checked.",
         ),
         (DEADLOCK, "`check --on-deadlock end` ended the program because of a deadlock."),
         (

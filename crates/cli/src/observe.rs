@@ -6,6 +6,7 @@ pub(crate) mod file;
 pub(crate) mod members;
 pub(crate) mod place;
 pub(crate) mod proc;
+pub(crate) mod runtime;
 pub(crate) mod scopes;
 pub(crate) mod shorten;
 pub(crate) mod strangers;

@@ -121,12 +121,31 @@ fn c_string(text: &OsStr) -> CString {
 /// Checks that the dynamic loader will take our library into the program at `path`, and into each interpreter
 /// that runs it. A program that would run without our locks is refused: it would be silently unhelped.
 pub(crate) fn check(path: &Path) -> Result<(), Failure> {
+    check_preload(path).map_err(|refusal| refusal.failure)
+}
+
+/// Why our library is not loaded into a program.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) failure: Failure,
+    /// The program runs all the same, without the library: it is static, musl's, or gains privileges.
+    pub(crate) runs: bool,
+}
+
+impl Refusal {
+    fn new(runs: bool, line: impl std::fmt::Display) -> Refusal {
+        Refusal { failure: Failure::new(status::NOT_EXECUTABLE, line), runs }
+    }
+}
+
+/// As [`check`]; the refusal says whether the program runs without the library.
+pub(crate) fn check_preload(path: &Path) -> Result<(), Refusal> {
     check_interpreted(path, MAX_INTERPRETERS)
 }
 
-fn check_interpreted(path: &Path, depth: usize) -> Result<(), Failure> {
+fn check_interpreted(path: &Path, depth: usize) -> Result<(), Refusal> {
     let shown = path.display();
-    let refuse = |why: String| Err(Failure::new(status::NOT_EXECUTABLE, format_args!("{shown}: {why}")));
+    let refuse = |why: String| Err(Refusal::new(false, format_args!("{shown}: {why}")));
     let mut first = Vec::new();
     match File::open(path).and_then(|file| file.take(FIRST_LINE as u64).read_to_end(&mut first)) {
         Ok(_) => {}
@@ -148,30 +167,32 @@ fn check_interpreted(path: &Path, depth: usize) -> Result<(), Failure> {
         && let Some(program) = env_program(line.argument.as_deref())
     {
         let found = find(&program).map_err(|failure| {
-            Failure::new(failure.status, format_args!("{shown}: its #! line asks for {}", failure.line))
+            let line = format_args!("{shown}: its #! line asks for {}", failure.line);
+            Refusal { failure: Failure::new(failure.status, line), runs: false }
         })?;
         check_interpreted_by(path, &found, depth)?;
     }
     Ok(())
 }
 
-fn check_interpreted_by(script: &Path, interpreter: &Path, depth: usize) -> Result<(), Failure> {
-    let blame = |failure: Failure| {
-        Failure::new(
-            status::NOT_EXECUTABLE,
-            format_args!("{}: its interpreter cannot be used: {}", script.display(), failure.line),
+fn check_interpreted_by(script: &Path, interpreter: &Path, depth: usize) -> Result<(), Refusal> {
+    let blame = |refusal: Refusal| {
+        let why = refusal.failure.line;
+        Refusal::new(
+            refusal.runs,
+            format_args!("{}: its interpreter cannot be used: {why}", script.display()),
         )
     };
     if depth == 0 {
         let line = format!("{}: too many interpreters, each a script itself", script.display());
-        return Err(Failure::new(status::NOT_EXECUTABLE, line));
+        return Err(Refusal::new(false, line));
     }
     // The kernel does not search for it: a name without a slash is one in the current directory.
     match runnable(interpreter) {
         Ok(()) => check_interpreted(interpreter, depth - 1).map_err(blame),
         Err(reason) => {
             let why = if reason.missing { "not found".to_string() } else { reason.why };
-            Err(blame(Failure::new(status::NOT_EXECUTABLE, format_args!("{}: {why}", interpreter.display()))))
+            Err(blame(Refusal::new(false, format_args!("{}: {why}", interpreter.display()))))
         }
     }
 }
@@ -209,9 +230,10 @@ fn env_program(argument: Option<&OsStr>) -> Option<OsString> {
     Some(OsString::from_vec(program.to_vec()))
 }
 
-fn check_elf(path: &Path) -> Result<(), Failure> {
+fn check_elf(path: &Path) -> Result<(), Refusal> {
     let shown = path.display();
-    let refuse = |why: &str| Err(Failure::new(status::NOT_EXECUTABLE, format_args!("{shown}: {why}")));
+    let refuse = |why: &str| Err(Refusal::new(false, format_args!("{shown}: {why}")));
+    let runs = |why: &str| Err(Refusal::new(true, format_args!("{shown}: {why}")));
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) => return refuse(&reason(&error)),
@@ -233,15 +255,13 @@ fn check_elf(path: &Path) -> Result<(), Failure> {
     match interpreter {
         None if is_dynamic_loader(&file) => {}
         None => {
-            return refuse(
-                "statically linked: no library can be loaded into it, so it cannot run on our locks",
-            );
+            return runs("statically linked: no library can be loaded into it");
         }
         Some(loader) => {
             let loader = Path::new(OsStr::from_bytes(loader));
             let name = loader.file_name().unwrap_or_default().as_bytes();
             if name.starts_with(b"ld-musl") {
-                return refuse("built for musl: only the locks of glibc can be replaced");
+                return runs("built for musl, whose dynamic loader takes no library that is made for glibc");
             }
             if !(name.starts_with(b"ld-linux") || name.starts_with(b"ld64.so") || name.starts_with(b"ld.so"))
             {
@@ -293,13 +313,10 @@ pub(crate) fn needed(path: &Path, wanted: impl Fn(&[u8]) -> bool) -> Option<OsSt
 
 /// Refuses a program that gains privileges when it starts: the dynamic loader then ignores `LD_PRELOAD`
 /// (`AT_SECURE`).
-fn check_privileges(path: &Path) -> Result<(), Failure> {
+fn check_privileges(path: &Path) -> Result<(), Refusal> {
     let Some(what) = gains_privileges(path) else { return Ok(()) };
-    let line = format!(
-        "{}: {what}: the dynamic loader takes no library of ours into it, so it cannot run on our locks",
-        path.display()
-    );
-    Err(Failure::new(status::NOT_EXECUTABLE, line))
+    let shown = path.display();
+    Err(Refusal::new(true, format_args!("{shown}: {what}: its dynamic loader takes no library of ours")))
 }
 
 /// Whether a program gains privileges when we start it, and by what.

@@ -2,6 +2,7 @@
 
 mod arrays;
 mod attached;
+mod beside;
 pub(crate) mod class;
 mod compare;
 mod diagnosis;
@@ -217,7 +218,13 @@ fn stat(args: &Args) -> Result<u8, Failure> {
     args.run.semaphores()?;
     let program = launch::find(&args.run.command)?;
     // The program's own locks are measured by our library as well.
-    program::check(&program)?;
+    if let Err(refusal) = program::check_preload(&program) {
+        return if refusal.runs && !wants_library(args) {
+            attached::instead(args, &program, refusal.failure)
+        } else {
+            Err(refusal.failure)
+        };
+    }
     place::check_file_size()?;
     if args.compare {
         compare::contradictions(args)?;
@@ -247,6 +254,17 @@ fn stat(args: &Args) -> Result<u8, Failure> {
             Ok(ended.exit_code())
         }
     }
+}
+
+/// Whether something was asked for that only our library in the program does.
+fn wants_library(args: &Args) -> bool {
+    #[cfg(feature = "sim")]
+    let recorded = args.record.is_some();
+    #[cfg(not(feature = "sim"))]
+    let recorded = false;
+    let run = &args.run;
+    let other_locks = run.lock.is_some() || run.rwlock.is_some() || run.semaphores.is_some();
+    other_locks || args.compare || args.events || recorded
 }
 
 /// Writes the recording of a program that has ended, from the directory of its figures.
@@ -374,6 +392,9 @@ fn read(args: &Args, dir: &Path) -> Result<u8, Failure> {
         now_ns,
         delayed: false,
         futexes: None,
+        way: None,
+        beside_library: false,
+        beside: None,
         command,
     };
     report(args, about, &[], &figures, None, files)?;

@@ -22,6 +22,7 @@ mod semarray;
 mod sim;
 mod sim_check;
 mod sim_targets;
+mod stat_beside;
 mod stat_diagnosis;
 mod stat_page;
 mod stat_reports;

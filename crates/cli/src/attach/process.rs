@@ -38,8 +38,16 @@ const JAVA: [&str; 6] = [
     "Unsafe_Park",
     "Unsafe_Unpark",
 ];
-/// and those between them and Java's own functions.
+/// those between them and Java's own functions,
 const JAVA_ENTRIES: [&str; 3] = ["SharedRuntime::", "InterpreterRuntime::", "_complete_monitor_"];
+/// and those of Java's library that take locks for their callers.
+const JAVA_LOCKS: [&str; 5] = [
+    "internal.misc.Unsafe.park",
+    "internal.misc.Unsafe.unpark",
+    "locks.LockSupport.",
+    "locks.AbstractQueuedSynchronizer",
+    "locks.ReentrantLock",
+];
 
 /// A thread.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +88,8 @@ struct Told {
     elsewhere: bool,
     /// The functions that tell have no names.
     nameless: bool,
+    /// Our library is on the stack and has counted the wait as what it is.
+    measured: bool,
     /// The stack from the caller on, of a wake-up too.
     outer: Arc<[u64]>,
 }
@@ -253,6 +263,17 @@ impl Process {
         found.all(|other| other == first).then_some(first)
     }
 
+    /// Whether it is a Java machine, of whose functions some get names as it runs.
+    pub(super) fn is_java(&self) -> bool {
+        self.maps.0.iter().any(|mapping| mapping.path.ends_with("/libjvm.so"))
+    }
+
+    /// Finds out anew what all stacks wait for, since functions may have names by now.
+    pub(super) fn tell_anew(&mut self, symbols: &Symbols) {
+        self.told.clear();
+        self.tell(symbols);
+    }
+
     /// Finds out what stacks wait for that are new.
     pub(super) fn tell(&mut self, symbols: &Symbols) {
         if self.told.len() == self.stacks.count() as usize {
@@ -311,19 +332,28 @@ impl Process {
         (0..self.stacks.count()).find_map(|id| self.stacks.get(id).condition)
     }
 
-    /// The figures: what threads waited for until `now`, and what they wait for still.
+    /// The figures: what threads waited for until `now`, and what they wait for still. Of the waits that our library
+    /// counts in the process itself (`beside`), those for locks are left out, and the rest is summed up by kind at
+    /// address 0: the time is needed to tell what threads had to do.
     pub(super) fn snapshot(
         &mut self,
         symbols: &Symbols,
         (places, going_on): (&FxHashMap<Place, Waited>, &[(u32, Waiting)]),
         now: u64,
+        beside: bool,
     ) -> Snapshot {
         self.tell(symbols);
         self.refresh();
         let mut locks: BTreeMap<(u8, u64), LockStats> = BTreeMap::new();
         let mut records: BTreeMap<u32, ThreadStats> = BTreeMap::new();
         for (place, waited) in places {
-            let (kind, address) = self.lock(place);
+            let (kind, mut address) = self.lock(place);
+            if beside && self.told[place.stack as usize].measured {
+                if kind.is_acquired() {
+                    continue;
+                }
+                address = 0;
+            }
             let lock = locks.entry((kind as u8, address)).or_insert_with(|| LockStats {
                 address,
                 kind,
@@ -349,7 +379,8 @@ impl Process {
         for (tid, record) in &mut records {
             record.tid = *tid;
         }
-        for (tid, waiting) in going_on {
+        let seen = |waiting: &Waiting| !(beside && self.told[waiting.place.stack as usize].measured);
+        for (tid, waiting) in going_on.iter().filter(|(_, waiting)| seen(waiting)) {
             let (kind, address) = self.lock(&waiting.place);
             let stack = self.told[waiting.place.stack as usize].outer.clone();
             let waits = WaitNow { address, kind, since_ns: waiting.since, stack };
@@ -432,9 +463,18 @@ fn told(space: &Space, addresses: &Arc<[u64]>) -> Told {
             .enumerate()
             .find_map(|(depth, (name, _))| Some((depth, said_by(name, expected, of_musl)?)))
     };
+    let in_library = functions.iter().any(|(_, module)| module.starts_with("libpoundlock"));
     let Some((depth, first)) = said(2) else {
         let outer = java_callers(space, &functions, addresses, 0).unwrap_or_else(|| addresses.clone());
-        return Told { kind: None, maker: Maker::Unknown, before: [0; 4], elsewhere: false, nameless, outer };
+        return Told {
+            kind: None,
+            maker: Maker::Unknown,
+            before: [0; 4],
+            elsewhere: false,
+            nameless,
+            measured: in_library,
+            outer,
+        };
     };
     let ours = functions[depth].1.starts_with("libpoundlock");
     let java = java(&functions[depth..]);
@@ -460,6 +500,7 @@ fn told(space: &Space, addresses: &Arc<[u64]>) -> Told {
         before: std::array::from_fn(|expected| said(expected as u32).map_or(0, |(_, said)| said.before)),
         elsewhere: ours || java.is_some() || first.maker == Maker::ParkingLot,
         nameless,
+        measured: in_library && java.is_none() && matches!(first.maker, Maker::Glibc | Maker::Poundlock),
         outer,
     }
 }
@@ -479,13 +520,18 @@ fn java_callers(
         (at, frames.first().map(|frame| (frame.function.clone(), frame.module.clone())).unwrap_or_default())
     });
     let (at, (name, _)) = rest.find(|(_, (name, module))| {
-        !(one_of(name, &JAVA_ENTRIES) || module.starts_with("libjvm") && one_of(name, &JAVA))
+        let is_way = one_of(name, &JAVA_ENTRIES) || one_of(name, &JAVA_LOCKS);
+        !(is_way || module.starts_with("libjvm") && one_of(name, &JAVA))
     })?;
     (!name.is_empty() && name != "Interpreter").then(|| addresses[at..].into())
 }
 
 /// What a thread of a Java machine waits for with its own condition variable.
 fn java(functions: &[(String, String)]) -> Option<Kind> {
+    let queued = |part: &str| functions.iter().any(|(name, _)| name.contains(part));
+    // Semaphores and latches share their acquisitions; a condition is awaited, and its lock taken again then.
+    let is_locked = queued("AbstractQueuedSynchronizer.acquire")
+        && !["cquireShared", "Shared(", ".await"].iter().any(|part| queued(part));
     let of_machine = functions.iter().filter(|(_, module)| module.starts_with("libjvm"));
     of_machine.clone().find_map(|(name, _)| {
         let has = |part: &str| name.contains(part);
@@ -494,7 +540,7 @@ fn java(functions: &[(String, String)]) -> Option<Kind> {
         } else if has("ObjectMonitor::wait") {
             Some(Kind::Condition)
         } else if has("Parker::park") || has("Unsafe_Park") {
-            Some(Kind::Park)
+            Some(if is_locked { Kind::Mutex } else { Kind::Park })
         } else {
             None
         }
@@ -544,6 +590,11 @@ mod tests {
             Some(Kind::Condition)
         );
         assert_eq!(of(&["Parker::park(bool, long)"]), Some(Kind::Park));
+        let queued = "boolean java.util.concurrent.locks.AbstractQueuedSynchronizer.acquire(int)";
+        assert_eq!(of(&["Parker::park(bool, long)", queued]), Some(Kind::Mutex));
+        let latch =
+            "void java.util.concurrent.locks.AbstractQueuedSynchronizer.acquireSharedInterruptibly(int)";
+        assert_eq!(of(&["Parker::park(bool, long)", queued, latch]), Some(Kind::Park));
         assert_eq!(of(&["Monitor::wait(long)"]), None);
     }
 }

@@ -120,6 +120,10 @@ impl Feed {
         self.live.class_stack(class)
     }
 
+    pub(super) fn checkable(&self) -> u64 {
+        self.live.checkable()
+    }
+
     pub(super) fn look(&mut self, threads: &mut Vec<LiveThread>) {
         self.live.look(threads);
     }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::blind::Blind;
 use super::finding::{self, Finding};
 use super::kinds::Kind;
 use super::report::{NoRoom, Report, Seen};
@@ -44,6 +45,8 @@ struct Suppressed<'r> {
 struct Unseen<'r> {
     #[serde(flatten)]
     no_room: NoRoom,
+    /// Processes whose locks are not all checked.
+    locks_of: &'r [Blind],
     notes: &'r [String],
 }
 
@@ -160,7 +163,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
             .map(|(name, count)| Suppressed { name, count: *count })
             .collect(),
         seen: report.seen,
-        unseen: Unseen { no_room: report.no_room, notes: &report.unseen },
+        unseen: Unseen { no_room: report.no_room, locks_of: &report.blind, notes: &report.unseen },
     };
     serde_json::to_writer_pretty(&mut *out, &document)?;
     out.write_all(b"\n")

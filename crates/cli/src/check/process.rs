@@ -10,9 +10,11 @@ use poundlock_statfile::{LiveThread, LockKind, Logged, Snapshot};
 
 use crate::observe::place::is_alive;
 use crate::observe::proc::{self, Seen, Task};
-use crate::observe::symbols::Symbols;
+use crate::observe::runtime::Runtime;
+use crate::observe::symbols::{Symbols, file_name};
 
 use super::arrays::Waiting;
+use super::blind::{Blind, Unexplained};
 use super::collector::{Amendment, Collector};
 use super::deadlock::{Party, Waits, stands};
 use super::feed::{Described, Feed};
@@ -57,6 +59,8 @@ pub(super) struct Process {
     now: Vec<LiveThread>,
     waits: Waits,
     holds: Holds,
+    /// Sleeps that no record explains.
+    unexplained: Unexplained,
     waits_looked_at: u64,
     holds_looked_at: u64,
     /// Whether an event has come in the last round.
@@ -94,6 +98,7 @@ impl Process {
             now: Vec::new(),
             waits: Waits::default(),
             holds: Holds::default(),
+            unexplained: Unexplained::default(),
             waits_looked_at: 0,
             holds_looked_at: 0,
             busy: false,
@@ -158,6 +163,7 @@ impl Process {
         if gone {
             self.settle(now, symbols, collector);
         } else {
+            self.unexplained.look(&self.feed, &self.now, (self.outer, self.inner), now);
             self.look_at_waits(now, symbols, collector);
             self.look_at_holds(now, settings, symbols, collector);
         }
@@ -447,12 +453,20 @@ impl Process {
         collector.amend(Amendment { key, stack, for_ns });
     }
 
+    /// What is to be said of locks of the process that are not checked.
+    pub(super) fn blind(&self) -> Option<Blind> {
+        let is_java = self.feed.modules().iter().any(|module| module.path.ends_with("/libjvm.so"));
+        let runtime = if is_java { Some(Runtime::Java) } else { Runtime::of_file(Path::new(&self.exe)) };
+        self.unexplained.blind(self.inner, file_name(&self.exe), runtime)
+    }
+
     /// What was looked at, and what found no room.
     pub(super) fn sums(&self) -> (Looked, NoRoom) {
         let statistics = self.order.statistics();
         let looked = Looked {
             processes: 1,
             threads: self.threads.len() as u64,
+            locks: self.feed.checkable(),
             nested_locks: statistics.locks as u64,
             orders: statistics.edges as u64,
             orders_of_classes: statistics.class_edges as u64,

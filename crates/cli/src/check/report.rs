@@ -1,5 +1,6 @@
 //! What a run found, all of it.
 
+use super::blind::Blind;
 use super::finding::Finding;
 use super::kinds::Kind;
 
@@ -20,6 +21,8 @@ pub(super) struct Report {
     pub(super) seen: Seen,
     /// What was not, in words.
     pub(super) unseen: Vec<String>,
+    /// The processes whose locks are not all checked.
+    pub(super) blind: Vec<Blind>,
     pub(super) no_room: NoRoom,
     /// Whether the program was ended because of a deadlock.
     pub(super) ended_it: bool,
@@ -30,6 +33,8 @@ pub(super) struct Report {
 pub(super) struct Seen {
     pub(super) processes: u64,
     pub(super) threads: u64,
+    /// Locks and the like that were used.
+    pub(super) locks: u64,
     /// Locks that were taken while others were held, or the other way round.
     pub(super) nested_locks: u64,
     /// Pairs of locks of which one was taken while the other was held.
@@ -169,6 +174,11 @@ impl NoRoom {
 }
 
 impl Report {
+    /// Whether nothing was found and a process has locks that are not checked.
+    pub(super) fn is_blind(&self) -> bool {
+        self.findings.is_empty() && !self.blind.is_empty()
+    }
+
     /// How many of each kind, most important first.
     pub(super) fn by_kind(&self) -> Vec<(Kind, u64)> {
         let count = |kind: Kind| self.findings.iter().filter(|finding| finding.kind == kind).count() as u64;

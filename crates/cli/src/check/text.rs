@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::output::counted;
+use poundlock_names::LockName;
+
+use crate::output::{counted, quoted};
 
 use super::finding::{Finding, Lock, Stack, interesting, making_line};
 use super::kinds::Kind;
@@ -80,6 +82,13 @@ pub(super) fn summary(report: &Report) -> String {
     let kinds: Vec<String> =
         report.by_kind().iter().map(|(kind, count)| format!("{count} {}", kind.name())).collect();
     let found = match report.findings.len() as u64 {
+        0 if report.is_blind() => {
+            "no verdict: some locks are not checked; nothing found among the others".to_owned()
+        }
+        // Semaphore arrays have no record of their own; they are followed where they are ours.
+        0 if seen.locks == 0 && report.lock == LockName::Glibc.name() => {
+            "no verdict: no lock that can be checked was used".to_owned()
+        }
         0 => "nothing found".to_owned(),
         count => counted(count, "finding"),
     };
@@ -109,6 +118,10 @@ pub(super) fn summary(report: &Report) -> String {
         counted(seen.nested_locks, "lock"),
         counted(seen.orders, "order"),
     );
+    for blind in &report.blind {
+        let command = report.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+        let _ = writeln!(text, "  not checked: {}; {}", blind.in_words(), blind.way(&command));
+    }
     for line in &report.unseen {
         let _ = writeln!(text, "  not seen: {line}");
     }

@@ -16,6 +16,7 @@ use crate::observe::strangers::Seen as Stranger;
 use crate::observe::symbols::Symbols;
 
 use super::arrays::{self, Place, Waiting};
+use super::blind::Blind;
 use super::collector::Collector;
 use super::deadlock::Party;
 use super::finding::Finding;
@@ -63,6 +64,8 @@ pub(super) struct Found {
     pub(super) further: u64,
     pub(super) seen: Seen,
     pub(super) no_room: NoRoom,
+    /// The processes whose locks are not all checked.
+    pub(super) blind: Vec<Blind>,
     /// The programs that processes were seen to be.
     pub(super) programs: Vec<Stranger>,
     /// The programs that left a file, with their processes in their own namespaces.
@@ -294,10 +297,12 @@ impl Watch {
         if !process.is_whole() {
             self.found.cut.push(process.outer);
         }
+        self.found.blind.extend(process.blind());
         let (seen, no_room) = process.sums();
         let sum = &mut self.found.seen;
         sum.processes += seen.processes;
         sum.threads += seen.threads;
+        sum.locks += seen.locks;
         sum.nested_locks += seen.nested_locks;
         sum.orders += seen.orders;
         sum.orders_of_classes += seen.orders_of_classes;

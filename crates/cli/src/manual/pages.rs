@@ -236,6 +236,7 @@ pub(super) const PAGES: &[Page] = &[
                 "EXIT STATUS",
                 &[
                     Text("That of the program, unless --error-exitcode names another for findings, and:"),
+                    Status(status::INCOMPLETE),
                     Status(status::DEADLOCK),
                     Status(status::USAGE),
                     Status(status::OURS),
@@ -321,7 +322,10 @@ pub(super) const PAGES: &[Page] = &[
             (
                 "RIGHTS",
                 &[
-                    Text("None, for a command. For `--pid` and `--futex`:"),
+                    Text(
+                        "None, for a command on pthread locks. For `--pid`, `--futex`, static programs, and locks of a \
+                         language beside pthread's:",
+                    ),
                     Tagged("sudo", "Sees every process."),
                     Tagged(
                         "sudo mount -o remount,mode=750,gid=$(id -g) /sys/kernel/tracing",

@@ -38,6 +38,8 @@ struct Watching<'a> {
     args: &'a Args,
     from: From,
     command: Vec<String>,
+    /// Why it is watched, if that was not asked for.
+    way: Option<String>,
     began: Instant,
     measured_from: Option<Instant>,
     /// What does not count.
@@ -93,15 +95,38 @@ pub(super) fn processes(args: &Args) -> Result<u8, Failure> {
 
 /// Of a command.
 pub(super) fn command(args: &Args) -> Result<u8, Failure> {
-    let program = launch::find(&args.run.command)?;
+    watch(args, &launch::find(&args.run.command)?, None)
+}
+
+/// Of a command that our library is not loaded into, for the reason that is given: watched without being asked,
+/// where the kernel allows it.
+pub(super) fn instead(args: &Args, program: &Path, reason: Failure) -> Result<u8, Failure> {
+    watch(args, program, Some(reason))
+}
+
+fn watch(args: &Args, program: &Path, instead: Option<Failure>) -> Result<u8, Failure> {
     let files = Files::open(args)?;
-    let engine = Engine::before_start(&program, args.stacks)?;
+    let engine = Engine::before_start(program, args.stacks).map_err(|refused| match &instead {
+        None => refused,
+        Some(reason) => {
+            let words = args.run.command.iter().map(|word| word.to_string_lossy().into_owned());
+            let words = text::command_line(&words.collect::<Vec<_>>());
+            Failure::new(
+                reason.status,
+                format_args!(
+                    "{}; its futex calls would show what it waits for: sudo poundlock stat -- {words} ({})",
+                    reason.line, refused.line
+                ),
+            )
+        }
+    })?;
     let dir = place::directory(super::figures::PREFIX)?;
     let words: Vec<String> =
         args.run.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let from = From::Calls(Box::new(engine));
     let mut watching = Watching::begin(args, from, words, files, (dir.path(), Whom::Children));
-    let ended = launch::run_with(&program, &args.run.command, &[], &mut watching)?;
+    watching.way = instead.map(|reason| format!("{}; seen from outside, by its futex calls", reason.line));
+    let ended = launch::run_with(program, &args.run.command, &[], &mut watching)?;
     watching.finish(Some(ended.in_words()));
     match watching.outcome {
         Ok(()) => Ok(ended.exit_code()),
@@ -149,6 +174,7 @@ impl<'a> Watching<'a> {
             args,
             from,
             command,
+            way: None,
             began,
             measured_from: args.delay.is_none().then_some(began),
             before,
@@ -199,6 +225,9 @@ impl<'a> Watching<'a> {
             now_ns: monotonic_ns(),
             delayed: self.args.delay.is_some(),
             futexes,
+            way: self.way.clone(),
+            beside_library: false,
+            beside: None,
         };
         (figures, about, sampled)
     }
@@ -297,15 +326,16 @@ impl Meanwhile for Watching<'_> {
     }
 }
 
-/// What is to be said of calls that were seen from outside.
-pub(super) fn remarks(events: &attach::Events) -> Vec<String> {
-    let mut lines = vec![format!(
+/// What is to be said of calls that were seen from outside, and of the way that was taken.
+pub(super) fn remarks(events: &attach::Events, way: Option<&str>) -> Vec<String> {
+    let mut lines: Vec<String> = way.map(str::to_owned).into_iter().collect();
+    lines.push(format!(
         "seen: {}: {} slept, {} found the word changed and did not, {} woke",
         counted(events.calls, "futex call"),
         events.waits,
         events.not_slept,
         events.wakes
-    )];
+    ));
     if events.lost > 0 {
         // What users may keep in memory is a line of the system's settings.
         let more = if attach::is_root() { "" } else { "; root has more room" };

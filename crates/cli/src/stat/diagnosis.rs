@@ -10,6 +10,8 @@
 //! | `writing_readers` | readers wait for short sections of writers that are nearly as many | recorder |
 //! | `storm` | threads are woken for a condition that does not hold | recorder |
 //! | `slept` | threads slept for a lock, where only futex calls are seen | calls |
+//! | `unseen` | threads wait, or may wait, in ways that these figures do not show | both |
+//! | `way` | names are missing that another command writes | calls |
 //! | `stuck` | at the end every thread had waited for another one for a second or more | sampler |
 //! | `asleep` | not for locks that are known: threads slept where only the program's own threads can wake them | sampler |
 //! | `idle` | threads had nothing to do for nine tenths of their time | sampler |
@@ -19,16 +21,20 @@
 //! One finding about a class: the first that applies, in the order of what explains most. A share of the
 //! waiting below [`MOST`] explains nothing.
 
+use std::path::Path;
+
 use poundlock_statfile::LockKind;
 use serde::Serialize;
 
+use super::beside;
 use super::class::{Class, Figures};
 use super::holders::{SEEN, Seen, chain, sleeping, waits_at};
 use super::names::StackId;
-use super::report::{Report, ratio, side};
+use super::report::{Report, RuntimeOf, ratio, side};
 use super::sampler::{Purpose, Sleep, Waker};
 use super::sleeps::{self, Row as SleepRow};
-use super::text::{duration, noun, percent};
+use super::text::{command_line, duration, noun, percent};
+use crate::observe::runtime::Runtime;
 use crate::output::counted;
 
 /// As many findings are shown.
@@ -77,13 +83,22 @@ pub(super) fn of(report: &Report) -> Vec<Finding> {
         }
     }
     findings.extend(report.others().filter_map(|class| storm(report, class)));
+    if findings.is_empty() && report.about.futexes.is_some() {
+        findings.extend(parked(report));
+    }
+    let seen_beside = report.beside.as_deref().map(found).unwrap_or_default();
+    findings.extend(seen_beside);
     findings.sort_by(|a, b| b.share.total_cmp(&a.share));
-    if findings.is_empty() {
+    let unseen = unseen(report);
+    if findings.is_empty() && unseen.is_empty() {
         findings.extend(elsewhere(report));
     }
-    let keep = keep_locks(report);
+    // What is said of pthread locks says nothing of others.
+    let keep = keep_locks(report).filter(|_| unseen.is_empty() && report.beside.is_none());
     findings.truncate(SHOWN - usize::from(keep.is_some()));
     findings.extend(keep);
+    findings.splice(0..0, unseen);
+    findings.extend(names_of_java(report));
     findings
 }
 
@@ -106,6 +121,108 @@ pub(super) fn called(class: &Class) -> String {
         Some(side) => format!("the {side} of {name}"),
         None => name,
     }
+}
+
+/// What futex calls show beside the figures of the library.
+fn found(view: &Report) -> Vec<Finding> {
+    let worth = view.locks().filter(|class| view.share(&class.figures) >= WORTH);
+    let mut findings: Vec<Finding> = worth.filter_map(|class| lock(view, class)).collect();
+    findings.extend(view.others().filter_map(|class| storm(view, class)));
+    if findings.is_empty() {
+        findings.extend(parked(view));
+    }
+    findings
+}
+
+/// Waits that are not seen and may be most of the waiting: what they are, and the command that shows them. They come
+/// first, since what else is said says nothing of them.
+fn unseen(report: &Report) -> Vec<Finding> {
+    let finding = |text: String, share: f64| Finding { kind: "unseen", text, line: String::new(), share };
+    let views = [Some(report), report.beside.as_deref()];
+    let view = views.into_iter().flatten().find(|view| view.about.futexes.is_some());
+    if let Some(view) = view {
+        let of = |of: &RuntimeOf| Some(format!("{} {}", of.program, of.runtime.beyond_futexes()?));
+        return view.runtimes.iter().filter_map(of).map(|text| finding(text, 0.0)).collect();
+    }
+    // Without the futex view the sampler knows that threads slept in futexes, and not for what.
+    let Some(sampled) = &report.sampled else { return Vec::new() };
+    let runtime = |pid: u32| report.runtimes.iter().find(|of| of.pid == pid).map(|of| of.runtime);
+    let mut sleeps: Vec<(&str, Option<Runtime>, u64)> = Vec::new();
+    for process in sampled.processes.iter().filter(|process| process.measured) {
+        let runtime = runtime(process.pid);
+        let ns = process.unmeasured_ns(runtime);
+        if beside::is_wanted(ns, process.times.lived_ns) {
+            sleeps.push((&process.name, runtime, ns));
+        }
+    }
+    let all: u64 = sleeps.iter().map(|(.., ns)| ns).sum();
+    let Some((name, runtime, _)) = sleeps.into_iter().max_by_key(|(.., ns)| *ns) else { return Vec::new() };
+    if all <= report.wait_ns() {
+        return Vec::new();
+    }
+    let what = runtime.map_or("locks of its own", Runtime::own_locks);
+    let command = match runtime {
+        Some(Runtime::Java) => JAVA_WAY.to_owned(),
+        _ => format!("sudo poundlock stat --futex -- {}", command_line(&report.about.command)),
+    };
+    let text = format!(
+        "threads of {name} slept {} in futexes that are no pthread lock: {what}, or idleness, which is not told apart \
+         here. What they waited for shows: {command}",
+        duration(all)
+    );
+    vec![finding(text, ratio(all, sampled.total.lived_ns))]
+}
+
+/// The commands that show what threads of a Java machine wait for.
+const JAVA_WAY: &str = "jcmd PID Compiler.perfmap && sudo poundlock stat --pid PID (start java with \
+     -XX:+PreserveFramePointer, and ask once the program is warm)";
+
+/// How lines of Java get names, where they have none yet.
+fn names_of_java(report: &Report) -> Option<Finding> {
+    let views = [Some(report), report.beside.as_deref()];
+    let view = views.into_iter().flatten().find(|view| view.about.futexes.is_some())?;
+    let is_nameless = |of: &&RuntimeOf| {
+        of.runtime == Runtime::Java && !Path::new(&format!("/tmp/perf-{}.map", of.pid)).exists()
+    };
+    view.runtimes.iter().find(is_nameless)?;
+    Some(Finding {
+        kind: "way",
+        text: format!(
+            "the names of Java's methods are missing: its machine writes them when asked: {JAVA_WAY}"
+        ),
+        line: String::new(),
+        share: 0.0,
+    })
+}
+
+/// A futex of which nothing says whether it is a lock, and for which threads slept longest.
+fn parked(view: &Report) -> Option<Finding> {
+    if view.runtimes.iter().any(|of| of.runtime.beyond_futexes().is_some()) {
+        return None;
+    }
+    let is_wait = |class: &&Class| class.kind == LockKind::Futex && !class.figures.is_for_long();
+    let class = view.others().filter(is_wait).max_by_key(|class| class.figures.wait_ns)?;
+    let figures = &class.figures;
+    let share = ratio(figures.wait_ns, view.thread_time_ns);
+    if share < WORTH {
+        return None;
+    }
+    let woken = view.causes(class).holders.first().and_then(|((acquired, released), _)| {
+        view.names.line_of_holder(*acquired, *released).map(|(_, id)| view.names.text(id).to_owned())
+    });
+    let line = woken.clone().or_else(|| waits_at(view, class).map(str::to_owned)).unwrap_or_default();
+    let woken = woken.map_or(String::new(), |at| format!(", woken at {at}"));
+    let waits = waits_at(view, class).map_or(String::new(), |at| format!(" at {at}"));
+    let text = format!(
+        "threads slept {} ({} of their time) for {}{waits}, in a futex call of the program's own: {} of {} on \
+         average{woken}. If the futex is a lock, the wake-up is its release: look there",
+        duration(figures.wait_ns),
+        percent(share),
+        called(class),
+        counted(figures.contended, "wait"),
+        duration(figures.wait_ns.checked_div(figures.contended).unwrap_or(0)),
+    );
+    Some(Finding { kind: "slept", text, line, share })
 }
 
 /// Where only sleeping is seen: how much of it there was, and who ended it.

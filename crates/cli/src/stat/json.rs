@@ -56,6 +56,9 @@ struct Document<'a> {
     /// If all is from futex calls, seen from outside: how many there were, and how many were missed.
     #[serde(skip_serializing_if = "Option::is_none")]
     futex_calls: Option<crate::attach::Events>,
+    /// How the figures were come by, where nobody asked for that way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    way: Option<&'a str>,
     diagnosis: &'a [Finding],
     /// Threads that were inside locks at the end.
     inside: &'a Inside,
@@ -82,6 +85,9 @@ struct Document<'a> {
     dropped_arrays: bool,
     /// The files that were mapped.
     modules: &'a BTreeSet<String>,
+    /// What futex calls show of locks that are not counted here: a document of the same form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    futex_view: Option<Box<Document<'a>>>,
     /// The stacks that single locks name by their place here, innermost first; only with `--each`.
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks: Option<Vec<&'a RawValue>>,
@@ -442,6 +448,7 @@ fn document<'a>(report: &'a Report, diagnosis: &'a [Finding], of_locks: bool) ->
         wait_ns: report.wait_ns(),
         share: ratio(report.wait_ns(), report.busy_ns),
         futex_calls: report.about.futexes,
+        way: report.about.way.as_deref(),
         diagnosis,
         inside: &report.inside,
         classes: classes.collect(),
@@ -456,6 +463,7 @@ fn document<'a>(report: &'a Report, diagnosis: &'a [Finding], of_locks: bool) ->
         arrays: report.arrays.json(),
         dropped_arrays: report.arrays.dropped,
         modules: &report.modules,
+        futex_view: report.beside.as_ref().map(|view| Box::new(document(view, &[], false))),
         stacks: of_locks.then(|| report.names.all_json().collect()),
     }
 }

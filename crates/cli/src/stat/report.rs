@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Write;
+use std::path::Path;
 
 use poundlock_names::{Choice, LockName, Named, RwLocks};
 use poundlock_statfile::{LockKind, LockStats, Snapshot};
 use serde::Serialize;
 
 use super::arrays::Arrays;
+use super::beside::View;
 use super::class::{self, Class, Grouping, HolderFigures};
 use super::events::Events;
 use super::figures::Figures;
@@ -18,6 +20,7 @@ use super::sampler::Outcome;
 use super::sleeps::{self, Row as SleepRow, Stuck};
 use super::threads::{self, Role};
 use super::timeline::{self, Places, Timeline};
+use crate::observe::runtime::Runtime;
 use crate::observe::symbols::{Space, Symbols, Variable, file_name};
 
 /// As many single locks are shown at most: the JSON has all.
@@ -41,6 +44,12 @@ pub(super) struct About {
     pub(super) compare: Option<String>,
     /// What is wrong with a machine on which others had much of the CPUs meanwhile.
     pub(super) busy: Option<String>,
+    /// How the figures were come by, in words, where nobody asked for that way.
+    pub(super) way: Option<String>,
+    /// Whether it is what futex calls show beside the figures of our library.
+    pub(super) beside_library: bool,
+    /// What futex calls show beside these figures.
+    pub(super) beside: Option<Box<View>>,
 }
 
 /// One run.
@@ -86,6 +95,33 @@ pub(super) struct Report {
     pub(super) timeline: Timeline,
     /// The files that were mapped.
     pub(super) modules: BTreeSet<String>,
+    /// The processes whose program brings a language runtime along.
+    pub(super) runtimes: Vec<RuntimeOf>,
+    /// What futex calls show beside it.
+    pub(super) beside: Option<Box<Report>>,
+}
+
+/// A process whose program brings a language runtime along.
+pub(super) struct RuntimeOf {
+    pub(super) pid: u32,
+    pub(super) program: String,
+    pub(super) runtime: Runtime,
+}
+
+/// As many programs are looked into.
+const PROGRAMS: usize = 16;
+
+/// The processes with a language runtime, one of each program.
+fn runtimes(snapshots: &[Snapshot]) -> Vec<RuntimeOf> {
+    let mut known = BTreeSet::new();
+    let new = snapshots.iter().filter(|snapshot| known.insert(&snapshot.exe));
+    let found = new.take(PROGRAMS).filter_map(|snapshot| {
+        let is_java = snapshot.modules.iter().any(|module| module.path.ends_with("/libjvm.so"));
+        let java = is_java.then_some(Runtime::Java);
+        let runtime = java.or_else(|| Runtime::of_file(Path::new(&snapshot.exe)))?;
+        Some(RuntimeOf { pid: snapshot.pid, program: file_name(&snapshot.exe), runtime })
+    });
+    found.collect()
 }
 
 /// What processes ran on.
@@ -149,7 +185,7 @@ pub(super) struct Wanted<'w> {
 impl Report {
     /// Merges the processes' figures. What was there `before` is left out.
     pub(super) fn new(
-        about: About,
+        mut about: About,
         before: &[Snapshot],
         figures: &Figures,
         sampled: Option<Outcome>,
@@ -237,6 +273,10 @@ impl Report {
         let thread_time_ns = thread_time_ns.saturating_sub(earlier);
         let processes = processes(snapshots, &waited);
         let timeline = sampled.as_ref().map(|sampled| Timeline::new(sampled, &classes, &names, &places));
+        let beside = about.beside.take().map(|view| {
+            let View { about, figures, sampled } = *view;
+            Report::new(about, &[], &figures, Some(sampled), Wanted::default()).map(Box::new)
+        });
         let mut report = Report {
             locks_asked: asked,
             ran_on,
@@ -255,6 +295,8 @@ impl Report {
             modules: snapshots.iter().flat_map(|s| &s.modules).map(|module| module.path.clone()).collect(),
             roles: threads::roles(sampled.as_ref(), before, snapshots),
             timeline: timeline.unwrap_or_default(),
+            runtimes: runtimes(snapshots),
+            beside: beside.transpose()?,
             classes,
             names,
             sampled,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use poundlock_names::{Choice, RwLocks};
 use poundlock_statfile::Snapshot;
 
+use super::beside::Beside;
 use super::figures::{Figures, forget_longest};
 use super::report::{About, Report, STILL_RUNNING, Wanted};
 use super::sampler::{Ids, Outcome, Sampler, Whom};
@@ -32,6 +33,8 @@ pub(super) struct Session<'a> {
     before: Vec<Snapshot>,
     measured_from: Option<Instant>,
     sampler: Option<Sampler>,
+    /// What futex calls show of processes whose locks our library does not know.
+    beside: Beside,
     next_interim: Option<Instant>,
     /// Once the report is made nothing more is measured.
     files: Option<Files>,
@@ -69,6 +72,7 @@ impl<'a> Session<'a> {
             before: Vec::new(),
             measured_from: args.delay.is_none().then_some(began),
             sampler,
+            beside: Beside::new(args.stacks, began),
             next_interim: args.every.map(|pause| began + pause),
             files: Some(files),
             lingers: false,
@@ -113,7 +117,8 @@ impl<'a> Session<'a> {
         self.lingers = false;
     }
 
-    fn about(&self, ending: String, sampled: Option<&Outcome>) -> About {
+    fn about(&mut self, ending: String, sampled: Option<&Outcome>) -> About {
+        let beside = sampled.and_then(|sampled| self.beside.view(&self.command, &ending, sampled));
         let from = self.measured_from.unwrap_or(self.began);
         let wall_ns = u64::try_from(from.elapsed().as_nanos()).unwrap_or(u64::MAX);
         // One that failed by itself fails again.
@@ -131,6 +136,9 @@ impl<'a> Session<'a> {
             now_ns: monotonic_ns(),
             delayed: self.args.delay.is_some(),
             futexes: None,
+            way: None,
+            beside_library: false,
+            beside: beside.map(Box::new),
         }
     }
 
@@ -152,7 +160,7 @@ impl<'a> Session<'a> {
     }
 
     /// A report of the running program, on standard error.
-    fn interim(&self) {
+    fn interim(&mut self) {
         let figures = Figures::read(self.dir, monotonic_ns());
         let sampled = self.sampler.as_ref().map(Sampler::so_far);
         let about = self.about(STILL_RUNNING.to_owned(), sampled.as_ref());
@@ -170,12 +178,16 @@ impl<'a> Session<'a> {
 
 impl Meanwhile for Session<'_> {
     fn next(&mut self) -> Option<Duration> {
-        let next = [self.start_at(), self.end_at(), self.next_interim].into_iter().flatten().min();
+        let beside = self.files.as_ref().and(self.beside.next());
+        let next = [self.start_at(), self.end_at(), self.next_interim, beside].into_iter().flatten().min();
         let next = next.map(|at| at.saturating_duration_since(Instant::now()));
         if self.lingers { Some(next.map_or(LOOK, |next| next.min(LOOK))) } else { next }
     }
 
     fn tick(&mut self) {
+        if let (Some(_), Some(sampler)) = (&self.files, &self.sampler) {
+            self.beside.tick(sampler);
+        }
         let now = Instant::now();
         if self.start_at().is_some_and(|at| at <= now) {
             forget_longest(self.dir);
@@ -185,6 +197,7 @@ impl Meanwhile for Session<'_> {
             if let Some(sampler) = &self.sampler {
                 sampler.begin_anew();
             }
+            self.beside.begin_anew();
         }
         if self.next_interim.is_some_and(|at| at <= now) {
             if !self.is_over() {

@@ -8,7 +8,7 @@ use poundlock_statfile::{LockKind, LockStats, Site, Snapshot};
 use super::diagnosis::{self, Finding};
 use super::figures::Figures;
 use super::report::{About, Report, STILL_RUNNING, Wanted};
-use super::sampler::Outcome;
+use super::sampler::{Estimate, Outcome, Process, Sleep, Times};
 use super::text::{self, Length, Style};
 
 const MS: u64 = 1_000_000;
@@ -58,6 +58,9 @@ fn report(
         futexes,
         compare: None,
         busy: None,
+        way: None,
+        beside_library: false,
+        beside: None,
     };
     let figures = Figures::seen(snapshots);
     Report::new(about, &[], &figures, sampled, Wanted::default()).expect("nothing is written")
@@ -120,4 +123,49 @@ fn rows_and_sentences_name_what_they_are_about() {
         text.contains("locks beyond the table: one row for all") && text.contains("12 locks, and 9 waits"),
         "{text}"
     );
+}
+
+/// What the sampler knows of a process that sleeps in this, of which the library has counted nothing.
+fn asleep(what: Sleep, ns: u64) -> Outcome {
+    let asleep = [(what, Estimate { ns, samples: 100 })].into();
+    let times = Times { lived_ns: 10_000 * MS, running_ns: 10_000 * MS - ns, asleep, ..Times::default() };
+    let process =
+        Process { name: "server".into(), measured: true, times: times.clone(), ..Process::default() };
+    Outcome { total: times, processes: vec![process], ..Outcome::default() }
+}
+
+#[test]
+fn sleeps_that_nobody_counts_come_first_with_the_command_that_shows_them() {
+    for what in [Sleep::Futex, Sleep::Call("futex".to_owned())] {
+        let (found, _) = told(&report(Vec::new(), Some(asleep(what, 6000 * MS)), None));
+        assert_eq!(found[0].kind, "unseen");
+        assert!((found[0].share - 0.6).abs() < 1e-9);
+        for part in ["threads of server slept 6.00 s", "sudo poundlock stat --futex -- server"] {
+            assert!(found[0].text.contains(part), "{part:?} is not in {}", found[0].text);
+        }
+    }
+    for (what, ns) in [(Sleep::Futex, 300 * MS), (Sleep::Call("read".to_owned()), 6000 * MS)] {
+        let (found, _) = told(&report(Vec::new(), Some(asleep(what, ns)), None));
+        assert!(found.iter().all(|finding| finding.kind != "unseen"));
+    }
+}
+
+#[test]
+fn what_is_seen_beside_the_library_has_a_share_of_its_own_and_comes_first() {
+    let counted = vec![waited(0x1000, LockKind::Mutex, 10, 10 * MS)];
+    let seen = vec![waited(0x2000, LockKind::Mutex, 10, 600 * MS)];
+    let mut whole = report(vec![process(10_000 * MS, counted)], Some(asleep(Sleep::Futex, 6000 * MS)), None);
+    let mut view = report(vec![process(1000 * MS, seen)], None, Some(crate::attach::Events::default()));
+    (view.about.way, view.about.beside_library) = (Some("Seen from outside".to_owned()), true);
+    whole.beside = Some(Box::new(view));
+    let (found, text) = told(&whole);
+    assert_eq!(found.iter().map(|finding| finding.kind).collect::<Vec<_>>(), ["slept"]);
+    assert!((found[0].share - 0.6).abs() < 1e-9, "{}", found[0].share);
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part:?} in {text}"));
+    assert!(
+        at("Waiting for pthread locks took 10.0 ms")
+            < at("Sleeping for other locks, seen from outside, took 600 ms")
+    );
+    assert!(at("took 600 ms: 60.0 %") < at("\n* 60.0 % of the time threads slept for"), "{text}");
+    assert!(at("\n* ") < at("\nSeen from outside\n"), "{text}");
 }

@@ -114,6 +114,8 @@ struct Page {
 enum Part {
     /// Title, share, findings and the table of locks: always there.
     Head,
+    /// What was seen from outside beside the library, and its table of locks.
+    Beside,
     Times,
     /// Those of the lock that was waited for longest,
     Places,
@@ -129,6 +131,7 @@ impl Part {
     fn name(self) -> &'static str {
         match self {
             Part::Head => "rows",
+            Part::Beside => "what was seen from outside",
             Part::Times => "where the time of the threads went",
             Part::Places | Part::MorePlaces => "where threads waited and for whom",
             Part::Others => "other waits",
@@ -174,30 +177,27 @@ impl Page {
         self.text.push('\n');
         let waited = report.wait_ns();
         if report.about.futexes.is_some() {
-            let share = percent(ratio(waited, report.busy_ns));
-            let line = format!(
-                "Sleeping for locks took {}: {share} of the time in which {} had something to do, {} together.",
-                duration(waited),
-                counted(report.locking_threads, "thread"),
-                duration(report.busy_ns)
-            );
-            let line = self.strong(&line);
-            self.wrap("", &line);
+            self.slept(report);
         } else if report.locks().next().is_none() {
-            writeln!(self.text, "No lock that is counted was used.")?;
+            let which = if report.beside.is_some() { "pthread lock" } else { "lock that is counted" };
+            writeln!(self.text, "No {which} was used.")?;
         } else {
             let share = percent(ratio(waited, report.busy_ns));
             let of = duration(report.busy_ns);
             let idle = report.thread_time_ns.saturating_sub(report.busy_ns);
             let threads = counted(report.locking_threads, "thread");
             let idle = if idle > report.thread_time_ns / 20 { " had something to do" } else { " lived" };
+            let which = if report.beside.is_some() { "pthread locks" } else { "locks" };
             let line = format!(
-                "Waiting for locks took {}: {share} of the time that the {threads} that used a lock{idle}, \
+                "Waiting for {which} took {}: {share} of the time that the {threads} that used a lock{idle}, \
                  {of} together.",
                 duration(waited)
             );
             let line = self.strong(&line);
             self.wrap("", &line);
+        }
+        if let Some(view) = &report.beside {
+            self.slept(view);
         }
         for finding in diagnosis {
             let line = format!("* {}", finding.text);
@@ -211,11 +211,13 @@ impl Page {
         }
         self.part(Part::Others);
         self.others(report)?;
+        self.beside(report)?;
         self.part(Part::Times);
         self.times(report)?;
         self.sleeps(report);
         self.part(Part::Notes);
-        if report.locks().next().is_none() && report.about.futexes.is_none() {
+        let is_blind = report.about.futexes.is_none() && report.beside.is_none();
+        if report.locks().next().is_none() && is_blind {
             self.text.push('\n');
             self.wrap(
                 "",
@@ -285,6 +287,49 @@ impl Page {
         let named = format!("{plain}: {}", left.join(", "));
         let last = if visible(&named) <= self.style.columns { named } else { plain };
         text + &last + "\n"
+    }
+
+    /// The first line about what futex calls show.
+    fn slept(&mut self, report: &Report) {
+        let waited = report.wait_ns();
+        let threads = counted(report.locking_threads, "thread");
+        let (locks, seen) = match report.about.beside_library {
+            true => ("other locks", ", seen from outside,"),
+            false => ("locks", ""),
+        };
+        let line = if report.locks().any(|class| class.figures.contended > 0) {
+            format!(
+                "Sleeping for {locks}{seen} took {}: {} of the time in which {threads} had something to do, {} together.",
+                duration(waited),
+                percent(ratio(waited, report.busy_ns)),
+                duration(report.busy_ns)
+            )
+        } else {
+            let but = if report.about.beside_library { ", but for those" } else { "" };
+            let of_kind = |class: &&Class| class.kind == LockKind::Futex;
+            let unknown: u64 = report.others().filter(of_kind).map(|class| class.figures.wait_ns).sum();
+            format!(
+                "No thread was seen to sleep for what is known to be a lock{but}. {threads} slept {} in other futexes.",
+                duration(unknown)
+            )
+        };
+        let line = self.strong(&line);
+        self.wrap("", &line);
+    }
+
+    /// What futex calls show beside the figures of the library.
+    fn beside(&mut self, report: &Report) -> std::fmt::Result {
+        let Some(view) = &report.beside else { return Ok(()) };
+        self.part(Part::Beside);
+        self.text.push('\n');
+        for line in ran_on(view) {
+            self.wrap("", &line);
+        }
+        if view.locks().next().is_some() {
+            self.locks(view)?;
+        }
+        self.part(Part::Others);
+        self.others(view)
     }
 
     /// The table of locks, and what of it is taken apart.
@@ -425,7 +470,11 @@ impl Page {
 
     /// What threads waited for that is no lock.
     fn others(&mut self, report: &Report) -> std::fmt::Result {
-        let mut rows: Vec<&Class> = report.others().filter(|class| class.figures.contended > 0).collect();
+        // What has no address is summed up for its time alone.
+        let is_summed =
+            |class: &Class| report.about.futexes.is_some() && class.addresses.iter().all(|at| at.1 == 0);
+        let is_row = |class: &&Class| class.figures.contended > 0 && !is_summed(class);
+        let mut rows: Vec<&Class> = report.others().filter(is_row).collect();
         if rows.is_empty() {
             return Ok(());
         }
@@ -485,7 +534,7 @@ impl Page {
 
     /// Where the time of the threads went.
     fn times(&mut self, report: &Report) -> std::fmt::Result {
-        let is_seen = report.about.futexes.is_some();
+        let is_seen = report.about.futexes.is_some() || report.beside.is_some();
         let lines =
             report.sampled.as_ref().map(|sampled| threads::lines(sampled, is_seen)).unwrap_or_default();
         if !lines.is_empty() {
@@ -810,7 +859,7 @@ const CALLERS: usize = 3;
 /// Whose locks were measured, of each kind; by program where they ran on different ones.
 pub(super) fn ran_on(report: &Report) -> Vec<String> {
     if let Some(events) = &report.about.futexes {
-        return super::attached::remarks(events);
+        return super::attached::remarks(events, report.about.way.as_deref());
     }
     let several = report.ran_on.len() > 1;
     let own = LockName::Glibc.name();

@@ -12,6 +12,8 @@ use crate::output::counted;
 const NAMES: usize = 6;
 /// As many frames of a stack are shown, unless all are asked for.
 const FRAMES: usize = 12;
+/// As many groups of threads that wait for no lock have a line, where others wait for locks.
+const IDLE: usize = 4;
 
 /// What to write.
 pub(super) struct Text<'a> {
@@ -25,7 +27,7 @@ impl Text<'_> {
     pub(super) fn write(&self) -> String {
         let mut text = String::new();
         let picture = self.picture;
-        let waiting = picture.threads.iter().filter(|thread| self.waits_for_lock(thread)).count();
+        let waiting = picture.threads.iter().filter(|thread| self.wants_lock(thread)).count();
         let others = picture.threads.iter().filter(|thread| thread.waits.is_some()).count() - waiting;
         let count = |n: usize, what: &str| counted(n as u64, what);
         let mut push = |line: String| {
@@ -44,6 +46,7 @@ impl Text<'_> {
             push(String::new());
             push(self.cycle(cycle));
         }
+        let monitors = picture.threads.iter().filter(|thread| self.enters_monitor(thread)).count();
         let ended = picture.threads.iter().filter(|thread| self.waits_for_ended(thread)).count();
         if ended > 0 {
             let waits = match ended {
@@ -51,6 +54,13 @@ impl Text<'_> {
                 _ => "wait for locks of threads that have ended: nobody will release the locks",
             };
             push(format!("ended holder: {} {waits}", count(ended, "thread")));
+        } else if picture.cycles.is_empty() && monitors > 0 {
+            push(format!(
+                "{} for monitors of Java's, whose holders the virtual machine alone knows: a deadlock of theirs shows in \
+                 `jstack {}`",
+                if monitors == 1 { "1 thread waits".to_owned() } else { format!("{monitors} threads wait") },
+                self.origin.pid().map_or("PID".to_owned(), |pid| pid.to_string())
+            ));
         } else if picture.cycles.is_empty() && waiting > 0 {
             let moved = picture.threads.iter().filter(|thread| self.waits_for_lock(thread));
             let moved = moved.filter(|thread| thread.waits.as_ref().is_some_and(|wait| !wait.steady)).count();
@@ -63,10 +73,22 @@ impl Text<'_> {
             });
         }
         let mut shown = vec![false; picture.threads.len()];
-        for group in self.groups() {
+        let groups = self.groups();
+        // Beside threads that wait for locks, those that wait for work have a line, unless they hold such a lock.
+        let in_cycle = |index: usize| picture.cycles.iter().any(|cycle| cycle.contains(&index));
+        let is_idle = |group: &&Vec<usize>| {
+            let idles = |&index: &usize| {
+                let thread = &picture.threads[index];
+                !self.wants_lock(thread) && thread.holds.is_empty() && !in_cycle(index)
+            };
+            waiting > 0 && !self.all && group.iter().all(idles)
+        };
+        let (idle, told): (Vec<_>, Vec<_>) = groups.iter().partition(is_idle);
+        for group in told {
             push(String::new());
-            self.group(&group, &mut shown, &mut push);
+            self.group(group, &mut shown, &mut push);
         }
+        self.idle(&idle, &mut shown, &mut push);
         self.rest(&shown, &mut push);
         let notes = self.notes();
         if !notes.is_empty() {
@@ -91,6 +113,18 @@ impl Text<'_> {
             }
             _ => false,
         })
+    }
+
+    /// Whether a thread waits for a lock, a monitor of Java's among them: to the C library that is a condition variable.
+    fn wants_lock(&self, thread: &Seen) -> bool {
+        self.waits_for_lock(thread) || self.enters_monitor(thread)
+    }
+
+    fn enters_monitor(&self, thread: &Seen) -> bool {
+        let enters = |frame: &String| {
+            frame.starts_with("ObjectMonitor::enter") || frame.starts_with("ObjectMonitor::Enter")
+        };
+        self.picture.languages.java && thread.waits.is_some() && thread.stack.iter().any(enters)
     }
 
     pub(super) fn who(&self, index: usize) -> String {
@@ -155,17 +189,43 @@ impl Text<'_> {
         let in_cycle = |index: usize| self.picture.cycles.iter().any(|cycle| cycle.contains(&index));
         groups.sort_by_key(|group| {
             let first = group[0];
-            let is_lock = self.waits_for_lock(&self.picture.threads[first]);
+            let is_lock = self.wants_lock(&self.picture.threads[first]);
             (!in_cycle(first), !is_lock, std::cmp::Reverse(group.len()))
         });
         groups
     }
 
-    fn group(&self, group: &[usize], shown: &mut [bool], push: &mut impl FnMut(String)) {
-        let first = group[0];
-        group.iter().for_each(|&index| shown[index] = true);
-        let thread = &self.picture.threads[first];
-        let Some(wait) = &thread.waits else { return };
+    /// Threads that wait for no lock, a line a group.
+    fn idle(&self, groups: &[&Vec<usize>], shown: &mut [bool], push: &mut impl FnMut(String)) {
+        groups.iter().for_each(|group| group.iter().for_each(|&index| shown[index] = true));
+        let shown = groups.len().min(IDLE);
+        if shown > 0 {
+            push(String::new());
+        }
+        for group in &groups[..shown] {
+            let line = self.picture.threads[group[0]].line.as_str();
+            let line = if line.is_empty() { String::new() } else { format!(" in {line}") };
+            push(self.head(group) + &line);
+        }
+        let rest: usize = groups[shown..].iter().map(|group| group.len()).sum();
+        match (rest, shown) {
+            (0, 0) => {}
+            (0, _) => push("  (--all shows their stacks)".to_owned()),
+            _ => push(format!(
+                "and {} for conditions, semaphores or work (--all shows them)",
+                if rest == 1 {
+                    "1 more thread waits".to_owned()
+                } else {
+                    format!("{rest} more threads wait")
+                }
+            )),
+        }
+    }
+
+    /// Who waits for what.
+    fn head(&self, group: &[usize]) -> String {
+        let thread = &self.picture.threads[group[0]];
+        let Some(wait) = &thread.waits else { return String::new() };
         let lock = &self.picture.locks[wait.lock];
         let names: Vec<String> = group.iter().take(NAMES).map(|&index| self.who(index)).collect();
         let mut head = names.join(", ");
@@ -173,13 +233,21 @@ impl Text<'_> {
             let _ = write!(head, " and {} more", group.len() - NAMES);
         }
         let verb = if group.len() == 1 { "waits" } else { "wait" };
-        let _ = write!(head, " {verb} for {}", self.described(lock, wait.kind));
+        let monitor = if self.enters_monitor(thread) { "a monitor of Java's, by " } else { "" };
+        let _ = write!(head, " {verb} for {monitor}{}", self.described(lock, wait.kind));
         if let Some(mutex) = wait.mutex {
             let mutex = &self.picture.locks[mutex];
             let _ = write!(head, ", under {}{}", mutex.name, self.held(mutex, &[], true));
         }
-        head += &self.held(lock, &wait.held_by, wait.steady);
-        push(head);
+        head + &self.held(lock, &wait.held_by, wait.steady)
+    }
+
+    fn group(&self, group: &[usize], shown: &mut [bool], push: &mut impl FnMut(String)) {
+        group.iter().for_each(|&index| shown[index] = true);
+        let thread = &self.picture.threads[group[0]];
+        let Some(wait) = &thread.waits else { return };
+        let lock = &self.picture.locks[wait.lock];
+        push(self.head(group));
         self.stack(thread, push);
         for &by in &wait.held_by {
             let holder = &self.picture.threads[by];

@@ -570,3 +570,58 @@ fn a_program_that_cannot_be_helped_is_not_started() {
     expect_status(&output, 127);
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
 }
+
+/// Locks that are no pthread locks are not checked: the verdict says so, and what shows them.
+#[test]
+fn a_program_whose_locks_are_not_seen_gets_no_verdict() {
+    let nothing = checked(&mut poundlock(), &[], &[OsStr::new("true")]);
+    assert!(
+        nothing.report.contains("no verdict: no lock that can be checked was used"),
+        "{}",
+        nothing.report
+    );
+    assert_eq!(nothing.status, Some(0));
+
+    let own_lock = compile_c(include_str!("../../../../tests/stat/ownlock.c"), &[]);
+    let rust = std::env::current_exe().expect("it is there");
+    let of_rust = ["--exact", "who::languages::rust_target", "--nocapture", "--test-threads=1"];
+    let json = scratch().join("check.json");
+    let run = |line: &[&OsStr], ended: i32, lasts: std::time::Duration| {
+        let mut cmd = poundlock();
+        cmd.env("COLUMNS", "1000").env(crate::who::languages::TARGET, "1");
+        cmd.args(["check", "--error-exitcode", "9", "--json"]).arg(&json).arg("--").args(line);
+        let mut running = start(cmd.stdin(Stdio::piped()));
+        std::thread::sleep(lasts);
+        if ended == 0 {
+            running.write_input(b"");
+        } else {
+            running.kill(ended);
+        }
+        (running.finish(LIMIT), parsed(&json))
+    };
+    let arguments = of_rust.map(OsStr::new);
+    let rust = [&[rust.as_os_str()][..], &arguments].concat();
+    for (line, ended, status, locks) in [
+        (&[own_lock.as_os_str()][..], 0, 97, "locks of its own"),
+        (&rust, libc::SIGTERM, 143, "the locks of Rust's std"),
+    ] {
+        // How soon the sleeps are seen depends on the machine: it runs longer until they are.
+        let mut lasts = std::time::Duration::from_millis(500);
+        let (output, report) = loop {
+            let (output, report) = run(line, ended, lasts);
+            let seen = list(&report["unseen"], "locks_of").iter().any(|of| of["sleepers"].as_u64() > Some(1));
+            if seen {
+                break (output, report);
+            }
+            lasts *= 2;
+            assert!(lasts.as_secs() < LIMIT, "{report:#}");
+        };
+        expect_status(&output, status);
+        let text = stderr(&output);
+        for part in ["no verdict: some locks are not checked", locks, "poundlock who PID", "stat --futex -- "]
+        {
+            assert!(text.contains(part), "{part} is not in {text}\n{report:#}");
+        }
+        assert!(list(&report, "findings").is_empty() && !text.contains("check: nothing found"), "{text}");
+    }
+}

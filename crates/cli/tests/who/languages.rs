@@ -169,6 +169,18 @@ fn java_has_threads_that_wait_and_a_note() {
         assert!(waits["mutex"].is_u64(), "{:#}", named(&document, name));
     }
     said(target.pid(), &["note: Java's monitors", &format!("`jstack {}`", target.pid())]);
+    // Those that wait for a monitor come first, and the machine's own threads have a line a group.
+    let output = run_limited(poundlock_bare().args(["who", &target.pid().to_string()]), LIMIT);
+    expect_status(&output, 0);
+    let text = stdout(&output);
+    if !text.contains("ObjectMonitor::") {
+        return crate::attach::languages::threads_of_java_wait(&target);
+    }
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part:?} in {text}"));
+    assert!(at("waits for a monitor of Java's") < at("--all shows them"), "{text}");
+    for taker in ["taker-1 (", "taker-2 ("] {
+        assert!(at(taker) < at("--all shows them"), "{text}");
+    }
     crate::attach::languages::threads_of_java_wait(&target);
 }
 

@@ -329,6 +329,20 @@ impl Live {
         })
     }
 
+    /// How many objects were used that can be checked: all but futexes of the program's own and ends of threads.
+    #[must_use]
+    pub fn checkable(&self) -> u64 {
+        let used = self.header32(offset_of!(Header, next_lock)).min(layout::INDEX_MASK + 1);
+        let is_checkable = |&index: &u32| {
+            let Some(at) = self.slot(index).filter(|_| self.is_checked()) else { return false };
+            let meta = self.u64(at.saturating_add(offset_of!(CheckSlot, meta) as u64));
+            // A slot that was given back says still what it was for.
+            meta != 0
+                && !matches!(LockKind::from_byte(layout::meta_kind(meta)), LockKind::Futex | LockKind::Join)
+        };
+        (0..used).filter(is_checkable).count() as u64
+    }
+
     /// The lock with this tag, of a wait or a hold.
     #[must_use]
     pub fn lock_id(&self, tag: u64) -> LockId {

@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::series::Series;
 use super::sleeps::{Place as SleepPlace, PlaceId, Waker};
+use crate::observe::runtime::Runtime;
 use crate::remote::maps::Files;
 
 /// All that the sampler knows at one moment, or at the end.
@@ -68,6 +69,36 @@ impl Outcome {
         let sums = self.processes.iter_mut().flat_map(|process| &mut process.sleeps.sums);
         for sum in sums.filter(|sum| sum.what == Sleep::Futex) {
             sum.purpose = Purpose::Blocked;
+        }
+    }
+}
+
+impl Outcome {
+    /// Where the time of these processes went since an earlier outcome. What they slept for is together, whether
+    /// their threads were idle by then or not.
+    pub(crate) fn since(&self, before: &Outcome, pids: &[u32]) -> Outcome {
+        let of = |outcome: &Outcome| {
+            let mut sum = Times::default();
+            let processes = outcome.processes.iter().filter(|process| pids.contains(&process.outer_pid));
+            processes.for_each(|process| sum.merge(&process.times));
+            for (what, sleep) in std::mem::take(&mut sum.idle) {
+                sum.asleep.entry(what).or_default().merge(sleep);
+            }
+            sum
+        };
+        let (mut total, earlier) = (of(self), of(before));
+        for (what, sleep) in &mut total.asleep {
+            let before = earlier.asleep(what);
+            sleep.ns = sleep.ns.saturating_sub(before.ns);
+            sleep.samples = sleep.samples.saturating_sub(before.samples);
+        }
+        total.lived_ns = total.lived_ns.saturating_sub(earlier.lived_ns);
+        total.running_ns = total.running_ns.saturating_sub(earlier.running_ns);
+        Outcome {
+            watched_ns: self.watched_ns.saturating_sub(before.watched_ns),
+            looks: self.looks.saturating_sub(before.looks),
+            total,
+            ..Outcome::default()
         }
     }
 }
@@ -193,6 +224,22 @@ pub(crate) struct Times {
     pub(crate) for_events_ns: u64,
     /// Asleep, and never looked at while they were.
     pub(crate) unknown_ns: u64,
+}
+
+impl Process {
+    /// How long its threads slept in futexes that are no lock of pthread's: those that no record covers, those of
+    /// calls of its own, and in a virtual machine those that wait for condition variables, of which its monitors are
+    /// made. Idle or not: whether they are nobody knows.
+    pub(crate) fn unmeasured_ns(&self, runtime: Option<Runtime>) -> u64 {
+        let counts = |what: &Sleep| match what {
+            Sleep::Futex => true,
+            Sleep::Call(name) => name == crate::observe::calls::FUTEX,
+            Sleep::Condition => runtime == Some(Runtime::Java),
+            _ => false,
+        };
+        let all = self.times.asleep.iter().chain(&self.times.idle);
+        all.filter(|(what, _)| counts(what)).map(|(_, sleep)| sleep.ns).sum()
+    }
 }
 
 impl Times {
