@@ -305,11 +305,11 @@ impl Page {
                 duration(report.busy_ns)
             )
         } else {
-            let but = if report.about.beside_library { ", but for those" } else { "" };
             let of_kind = |class: &&Class| class.kind == LockKind::Futex;
             let unknown: u64 = report.others().filter(of_kind).map(|class| class.figures.wait_ns).sum();
             format!(
-                "No thread was seen to sleep for what is known to be a lock{but}. {threads} slept {} in other futexes.",
+                "No thread was seen to sleep for what is known to be {}. {threads} slept {} in futexes that may be locks.",
+                if report.about.beside_library { "another lock" } else { "a lock" },
                 duration(unknown)
             )
         };
