@@ -33,7 +33,7 @@ pub(crate) use watch::{Ids, Whom};
 use watch::{Random, Watch};
 
 /// The shortest and the longest pause between two looks.
-const PAUSE_NS: (u64, u64) = (4_000_000, 300_000_000);
+const PAUSE_NS: (u64, u64) = (4_000_000, 200_000_000);
 /// A look is followed by a pause of as many times its CPU time,
 const LOOK_SHARE: u64 = 150;
 /// and a search for processes and threads by this many.
@@ -135,10 +135,13 @@ fn watch(shared: &Shared) {
             search_pause = (search_pause * 3 / 2).min(SEARCH_NS.1);
             search_at = begin + search_pause.max(searched * SEARCH_SHARE);
         }
+        // What programs have mapped is read within limits of its own.
+        let mapped = state.watch.mapping_ns();
         state.watch.look(now());
+        let mapped = state.watch.mapping_ns() - mapped;
         let all = cost() - before;
         state.cost_ns += all;
-        let pause = ((all - searched) * LOOK_SHARE).clamp(PAUSE_NS.0, PAUSE_NS.1);
+        let pause = (all.saturating_sub(searched + mapped) * LOOK_SHARE).clamp(PAUSE_NS.0, PAUSE_NS.1);
         // From half of it to one and a half.
         let pause = pause / 2 + random.below(pause as usize) as u64;
         let pause = pause.min(search_at.saturating_sub(begin)).max(1);

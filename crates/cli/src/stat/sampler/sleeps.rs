@@ -398,6 +398,11 @@ impl Sleeps {
 }
 
 impl Shared {
+    /// The CPU time that mappings took.
+    pub(super) fn mapping_ns(&self) -> u64 {
+        self.mapping.map_or(0, |(_, taken)| taken)
+    }
+
     /// Looks through the files that the processes have open.
     fn find_pipes(&mut self) {
         self.pipes.clear();

@@ -334,6 +334,11 @@ impl Watch {
         self.ended.push((process, graph));
     }
 
+    /// The CPU time that went into what programs have mapped.
+    pub(super) fn mapping_ns(&self) -> u64 {
+        self.shared.mapping_ns()
+    }
+
     /// One look at everything.
     pub(super) fn look(&mut self, now: u64) {
         let last = std::mem::replace(&mut self.last, now);
