@@ -35,9 +35,9 @@ use watch::{Random, Watch};
 /// The shortest and the longest pause between two looks.
 const PAUSE_NS: (u64, u64) = (4_000_000, 200_000_000);
 /// A look is followed by a pause of as many times its CPU time,
-const LOOK_SHARE: u64 = 150;
+const LOOK_SHARE: u64 = 170;
 /// and a search for processes and threads by this many.
-const SEARCH_SHARE: u64 = 300;
+const SEARCH_SHARE: u64 = 500;
 /// The pauses between searches begin with the first of these and grow to the second: at its start a program
 /// makes its threads.
 const SEARCH_NS: (u64, u64) = (1_000_000, 50_000_000);
@@ -135,7 +135,7 @@ fn watch(shared: &Shared) {
             search_pause = (search_pause * 3 / 2).min(SEARCH_NS.1);
             search_at = begin + search_pause.max(searched * SEARCH_SHARE);
         }
-        // What programs have mapped is read within limits of its own.
+        // Stacks, and what programs have mapped, are read within limits of their own.
         let mapped = state.watch.mapping_ns();
         state.watch.look(now());
         let mapped = state.watch.mapping_ns() - mapped;

@@ -34,9 +34,9 @@ pub(crate) const NO_PLACE: PlaceId = 0;
 const STACK: [usize; 2] = [16 << 10, 512 << 10];
 /// Places of one process. Further ones count as not known.
 const PLACES: usize = 4096;
-/// Processes are looked into as long as that takes no more of a CPU than one part in this many, but for the first
-/// milliseconds: programs exist that start thousands.
-const MAP_SHARE: u64 = 300;
+/// Stacks are read, and what processes have mapped, as long as that takes no more of a CPU than one part in this
+/// many, but for the first milliseconds.
+const MAP_SHARE: u64 = 500;
 const MAP_NS: u64 = 20_000_000;
 /// The mappings are read again no sooner than after this, and twice as long each time that they were the same.
 const REMAP_NS: u64 = 20_000_000;
@@ -102,7 +102,7 @@ pub(super) struct Shared {
     pipes: HashMap<String, (bool, bool)>,
     /// When pipes may be looked for again.
     look_again: u64,
-    /// The CPU time that mappings took, from the first one on.
+    /// The CPU time that mappings and stacks took, from the first one on.
     mapping: Option<(u64, u64)>,
     stack: Vec<u8>,
 }
@@ -177,6 +177,11 @@ impl Sleeps {
         let still = || {
             task.look_closely().1 == doing && task.sums().is_some_and(|after| after.arrivals == sums.arrivals)
         };
+        if shared.is_over_budget(now) {
+            return at;
+        }
+        let before_stack = cost();
+        let mapping = shared.mapping_ns();
         let mut place = NO_PLACE;
         for attempt in 0..2 {
             let Some(mapped) = &mut self.mapped else { break };
@@ -217,6 +222,8 @@ impl Sleeps {
                 break;
             }
         }
+        let mapping = shared.mapping_ns() - mapping;
+        shared.spend(now, cost().saturating_sub(before_stack).saturating_sub(mapping));
         if place != NO_PLACE {
             if before != NO_PLACE && before != place {
                 self.steps.insert((before, place));
@@ -235,13 +242,12 @@ impl Sleeps {
 
     /// Reads what is mapped. False if that is as before.
     fn map(&mut self, pid: u32, shared: &mut Shared, now: u64) -> bool {
-        let (since, taken) = *shared.mapping.get_or_insert((now, 0));
-        if taken > MAP_NS + now.saturating_sub(since) / MAP_SHARE {
+        if shared.is_over_budget(now) {
             return false;
         }
         let before = cost();
         let mapped = self.map_now(pid, shared, now);
-        shared.mapping = Some((since, taken + cost().saturating_sub(before)));
+        shared.spend(now, cost().saturating_sub(before));
         mapped
     }
 
@@ -398,7 +404,17 @@ impl Sleeps {
 }
 
 impl Shared {
-    /// The CPU time that mappings took.
+    /// Whether stacks and mappings have taken more of a CPU than they may. Samples go without a stack then.
+    fn is_over_budget(&mut self, now: u64) -> bool {
+        let (since, taken) = *self.mapping.get_or_insert((now, 0));
+        taken > MAP_NS + now.saturating_sub(since) / MAP_SHARE
+    }
+
+    fn spend(&mut self, now: u64, ns: u64) {
+        self.mapping.get_or_insert((now, 0)).1 += ns;
+    }
+
+    /// The CPU time that mappings and stacks took.
     pub(super) fn mapping_ns(&self) -> u64 {
         self.mapping.map_or(0, |(_, taken)| taken)
     }
