@@ -14,6 +14,7 @@ mod waits;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 
 use object::{Object as _, ObjectSection as _};
 use poundlock_statfile::{Live, Snapshot};
@@ -29,6 +30,7 @@ use crate::observe::symbols::Symbols;
 use crate::program;
 use crate::remote::maps::Files;
 use crate::remote::process as remote;
+use crate::stat::sampler::FutexWaits;
 pub(crate) use perf::is_root;
 use perf::{Copying, Perf, What, Whose};
 use process::Process;
@@ -93,6 +95,8 @@ pub(crate) struct Engine {
     lost: u64,
     /// Our library counts in the processes as well: what it has counted is left out.
     beside: bool,
+    /// What threads wait for, for whoever looks at them.
+    kinds: FutexWaits,
 }
 
 impl Engine {
@@ -165,7 +169,13 @@ impl Engine {
             since: now,
             lost: 0,
             beside: false,
+            kinds: FutexWaits::default(),
         })
+    }
+
+    /// What threads wait for, as of the last time that calls were taken in.
+    pub(crate) fn kinds(&self) -> FutexWaits {
+        self.kinds.clone()
     }
 
     /// Opens the events of all threads. One that starts meanwhile has those of the thread that started it, or
@@ -235,6 +245,13 @@ impl Engine {
         }
         for process in self.processes.values_mut() {
             process.tell(&self.symbols);
+        }
+        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds.clear();
+        for (pid, tid, place) in self.waits.last() {
+            if let Some(process) = self.processes.get(&pid) {
+                kinds.insert(tid, process.lock(&place).0);
+            }
         }
     }
 

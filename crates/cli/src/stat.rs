@@ -12,15 +12,16 @@ mod figures;
 mod holders;
 pub(crate) mod inside;
 mod json;
+pub(crate) mod lost;
 pub(crate) mod names;
 mod page;
 pub(crate) mod report;
-mod sampler;
+pub(crate) mod sampler;
 mod session;
 mod sleeps;
 mod stacks;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod text;
 mod threads;
 mod timeline;

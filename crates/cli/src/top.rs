@@ -13,6 +13,8 @@ mod spool;
 mod statfiles;
 mod table;
 mod terminal;
+#[cfg(test)]
+mod tests;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::num::NonZeroU64;
@@ -261,7 +263,8 @@ impl<'a> Top<'a> {
     fn begin(&mut self) {
         let now = monotonic_ns();
         let all = self.source.look(now);
-        self.table.take(all, now, self.args.threads);
+        let times = self.source.times();
+        self.table.take(all, times.as_ref(), now, self.args.threads);
     }
 
     fn interval(&self) -> Duration {
@@ -277,7 +280,8 @@ impl<'a> Top<'a> {
         let all = self.source.look(now);
         let plain = self.screen.is_none();
         let threads = if plain { self.args.threads } else { self.app.wants_threads() };
-        let view = self.table.take(all, now, threads);
+        let times = self.source.times();
+        let view = self.table.take(all, times.as_ref(), now, threads);
         let goes_on = self.source.goes_on();
         let notes = self.source.notes();
         if plain {

@@ -5,7 +5,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{LIMIT, build, expect_status, list, parsed, poundlock, run_limited, scratch, stderr};
+use crate::attach::can_watch;
+use crate::support::{
+    LIMIT, build, expect_status, list, number, parsed, poundlock, run_limited, scratch, stderr, stdout,
+};
 
 /// The source of this name and its program, compiled.
 fn compiled(name: &str) -> (String, PathBuf) {
@@ -113,4 +116,43 @@ programs! {
     asleep_in_epoll: "asleep" "sleeps.c" "epoll";
     asleep_beside_an_idle_pool: "asleep" "sleeps.c" "pool";
     false_alarm_between_two: "false_alarm" "objects.cpp" "false_alarm";
+}
+
+/// What a program knows of its own waits lies within the bounds that it prints, by any way of looking at it, and
+/// all that a report shows of it are the same figures.
+#[test]
+fn what_a_program_measures_by_itself_is_what_reports_say() {
+    let (_, program) = compiled("truth.c");
+    for options in [&[][..], &["--lock", "poundlock"], &["--futex"]] {
+        if options == ["--futex"] && !can_watch() {
+            continue;
+        }
+        let (json, page) = (scratch().join("report.json"), scratch().join("report.html"));
+        let mut cmd = poundlock();
+        cmd.env("COLUMNS", "400").arg("stat").args(options).arg("--json").arg(&json).arg("--html").arg(&page);
+        let output = run_limited(cmd.arg("--").arg(&program), LIMIT);
+        expect_status(&output, 0);
+        let printed = stdout(&output);
+        let bounds: Vec<f64> =
+            printed.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+        let (document, report) = (parsed(&json), stderr(&output));
+        let about = || format!("{options:?}: {printed}{report}");
+        let lock = list(&document, "classes").iter().find(|class| class["name"] == "lock (in program)");
+        let lock = lock.unwrap_or_else(|| panic!("{}", about()));
+        // Their clocks are not quite the same.
+        let waited = number(&lock["wait_ns"], "total") as f64;
+        assert!(waited >= bounds[0] * 0.99 && waited <= bounds[1] * 1.01, "{}", about());
+        let (lost, busy) = (number(&document, "wait_ns"), number(&document, "busy_ns"));
+        let lives = number(&document, "threads") * number(&document, "wall_ns");
+        assert!(lost as f64 >= waited && lost <= busy && busy <= lives, "{lost} {busy} {lives} {}", about());
+        let share = document["share"].as_f64().expect("a share");
+        assert!((share - lost as f64 / busy as f64).abs() < 1e-9, "{}", about());
+        for class in list(&document, "classes") {
+            let is_lock = class["kind"] == "mutex";
+            assert_eq!(class["share"].is_number(), is_lock, "{class:#}");
+        }
+        let said = format!(": {:.1} % of the time in which ", share * 100.0);
+        let page = std::fs::read_to_string(page).expect("the page is there");
+        assert!(report.contains(&said) && page.contains(&said), "{said} {}", about());
+    }
 }

@@ -121,7 +121,7 @@ fn check_schema(document: &Value) {
         document["command"].as_array().is_some_and(|words| words.iter().all(Value::is_string)),
         "{document}"
     );
-    assert_eq!(number(document, "version"), 4);
+    assert_eq!(number(document, "version"), 5);
     text(document, "lock");
     text(document, "spinlock");
     text(document, "rwlock");
@@ -625,7 +625,9 @@ fn threads_of_every_sort_are_counted() {
     // The one that locks, and both that join.
     assert_eq!(number(&document, "locking_threads"), 3, "{document:#}");
     assert_eq!(list(&document, "processes").len() as u64, 2, "{document:#}");
-    assert!(table.contains("the time that the 3 threads that used a lock"), "{table}");
+    // Whether looks have seen them all, or they were over too soon.
+    let said = ["the time in which 7 threads had", "the time in which the 3 threads that used a lock had"];
+    assert!(said.iter().any(|said| table.contains(said)), "{table}");
 }
 
 #[test]

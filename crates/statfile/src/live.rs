@@ -8,7 +8,7 @@ mod check;
 
 use std::fs::File;
 use std::io;
-use std::mem::{offset_of, size_of};
+use std::mem::{align_of, offset_of, size_of};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -332,6 +332,20 @@ impl Live {
             }
             _ => [Some(tag), None],
         }
+    }
+
+    /// The condition variable that the word at `address` is part of, if there is one. Threads that wait for it are in
+    /// a wait that the file shows; another thread that sleeps at such a word is inside a call that signals,
+    /// destroys or broadcasts, and waits for threads that it has woken before.
+    #[must_use]
+    pub fn condition_around(&self, address: u64) -> Option<u64> {
+        let aligned = address & !7;
+        let (size, align) = (size_of::<libc::pthread_cond_t>() as u64, align_of::<libc::pthread_cond_t>());
+        let is_condition = |at: &u64| {
+            let lock = self.tag_at(*at).and_then(|tag| self.lock(tag));
+            lock.is_some_and(|lock| lock.kind == LockKind::Condition)
+        };
+        (0..size).step_by(align).map(|offset| aligned.saturating_sub(offset)).find(is_condition)
     }
 
     /// The tag of the live lock at `address`, if its bucket has not forgotten it.

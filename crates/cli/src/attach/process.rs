@@ -291,7 +291,7 @@ impl Process {
     }
 
     /// What a wait is for: its kind, and the address by which it is counted.
-    fn lock(&self, place: &Place) -> (LockKind, u64) {
+    pub(super) fn lock(&self, place: &Place) -> (LockKind, u64) {
         let told = &self.told[place.stack as usize];
         let Sort { expected, inherits } = place.sort;
         let none = NUMBERS + u64::from(place.stack);

@@ -196,6 +196,8 @@ pub(super) struct Waiting {
 struct Thread {
     pid: u32,
     waiting: Option<Waiting>,
+    /// What it waited for last, or waits for.
+    last: Option<Place>,
     /// The word whose waiters it is about to wake.
     wakes: Option<u64>,
     /// The wait that ended with a wake-up, if no call has followed: what for, when, and when it began.
@@ -266,6 +268,7 @@ impl Waits {
                     .filter(|&(last, end, _)| last & !7 == of & !7 && time.saturating_sub(end) < AT_ONCE_NS);
                 let chain_since = same.map_or(time, |(_, _, since)| since);
                 thread.waiting = Some(Waiting { place, word, since: time, chain_since });
+                thread.last = Some(place);
                 if let Some((_, end, _)) = same {
                     let waited = self.places.entry(pid).or_default().entry(place).or_default();
                     waited.again += 1;
@@ -364,6 +367,11 @@ impl Waits {
     /// Waits that go on, with their threads' processes.
     pub(super) fn going_on(&self) -> impl Iterator<Item = (u32, u32, Waiting)> {
         self.threads.iter().filter_map(|(&tid, thread)| Some((thread.pid, tid, thread.waiting?)))
+    }
+
+    /// What threads wait for or waited for last, with their processes.
+    pub(super) fn last(&self) -> impl Iterator<Item = (u32, u32, Place)> {
+        self.threads.iter().filter_map(|(&tid, thread)| Some((thread.pid, tid, thread.last?)))
     }
 
     /// Adds a wait that goes on to a copy of the figures.

@@ -66,9 +66,14 @@ pub(crate) fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
     entries.flatten().filter_map(file).collect()
 }
 
-/// The statistics files, by process and number.
+/// The statistics files, by process and number: those in a directory, or one.
 pub(crate) fn by_process(dir: &Path) -> BTreeMap<u32, BTreeMap<u32, PathBuf>> {
     let mut files: BTreeMap<u32, BTreeMap<u32, PathBuf>> = BTreeMap::new();
+    if let Some((pid, count)) = numbers_of(dir)
+        && dir.is_file()
+    {
+        return BTreeMap::from([(pid, BTreeMap::from([(count, dir.to_owned())]))]);
+    }
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
         // A pipe in its place would keep us waiting.

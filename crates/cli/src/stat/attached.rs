@@ -163,11 +163,11 @@ impl<'a> Watching<'a> {
             From::Calls(_) => Vec::new(),
         };
         let began = Instant::now();
-        let ids = match from {
-            From::Calls(_) => Ids::Ours,
-            From::File(_) => Ids::Theirs,
+        let sampler = match &from {
+            From::Calls(engine) => Sampler::start_with(dir, whom, Ids::Ours, Some(engine.kinds())),
+            From::File(file) => Sampler::start(file, whom, Ids::Theirs),
         };
-        let sampler = Sampler::start(dir, whom, ids).map_err(|error| {
+        let sampler = sampler.map_err(|error| {
             say(format_args!("where threads spend their time is not looked at: {}", reason(&error)));
         });
         Watching {
@@ -197,14 +197,11 @@ impl<'a> Watching<'a> {
         Some(self.measured_from? + self.args.r#for?)
     }
 
-    /// What the processes wait for: figures, what they are about, and where threads were.
-    fn figures(&mut self, ending: String, mut sampled: Option<Outcome>) -> (Figures, About, Option<Outcome>) {
+    /// What the processes wait for, and what the figures are about.
+    fn figures(&mut self, ending: String, sampled: Option<&Outcome>) -> (Figures, About) {
         let from = self.measured_from.unwrap_or(self.began);
         let (figures, futexes) = match &mut self.from {
-            From::Calls(engine) => {
-                sampled.iter_mut().for_each(Outcome::futexes_are_seen);
-                (Figures::seen(engine.snapshots()), Some(engine.events()))
-            }
+            From::Calls(engine) => (Figures::seen(engine.snapshots()), Some(engine.events())),
             From::File(file) => (Figures::read(file, monotonic_ns()), None),
         };
         let own = Choice::parse(LockName::Glibc.name()).unwrap_or_default();
@@ -216,7 +213,7 @@ impl<'a> Watching<'a> {
         let wall_ns = u64::try_from(from.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let about = About {
             compare: compare::command_line(Some(self.args), &self.command, wall_ns, false),
-            busy: self.neighbours.warning(sampled.as_ref()),
+            busy: self.neighbours.warning(sampled),
             command: self.command.clone(),
             lock,
             rwlocks: RwLocks::of(lock, rwlock),
@@ -229,7 +226,7 @@ impl<'a> Watching<'a> {
             beside_library: false,
             beside: None,
         };
-        (figures, about, sampled)
+        (figures, about)
     }
 
     /// Makes the report, if it is not made. Without words for it the processes may go on.
@@ -244,13 +241,13 @@ impl<'a> Watching<'a> {
             if goes_on { STILL_RUNNING.to_owned() } else { "ended".to_owned() }
         });
         let sampled = self.sampler.take().map(Sampler::finish);
-        let (figures, about, sampled) = self.figures(ending, sampled);
+        let (figures, about) = self.figures(ending, sampled.as_ref());
         self.outcome = super::report(self.args, about, &self.before, &figures, sampled, files);
     }
 
     fn interim(&mut self) {
         let sampled = self.sampler.as_ref().map(Sampler::so_far);
-        let (figures, about, sampled) = self.figures(STILL_RUNNING.to_owned(), sampled);
+        let (figures, about) = self.figures(STILL_RUNNING.to_owned(), sampled.as_ref());
         let style = Style::of(self.args);
         let wanted = Wanted { each: self.args.each.then_some(style.shown), json: None };
         match Report::new(about, &self.before, &figures, sampled, wanted) {

@@ -78,7 +78,7 @@ pub(super) fn of(report: &Report) -> Vec<Finding> {
         return vec![stuck];
     }
     for class in report.locks() {
-        if report.share(&class.figures) >= WORTH {
+        if report.share(class).is_some_and(|share| share >= WORTH) {
             findings.extend(lock(report, class));
         }
     }
@@ -125,7 +125,7 @@ pub(super) fn called(class: &Class) -> String {
 
 /// What futex calls show beside the figures of the library.
 fn found(view: &Report) -> Vec<Finding> {
-    let worth = view.locks().filter(|class| view.share(&class.figures) >= WORTH);
+    let worth = view.locks().filter(|class| view.share(class).is_some_and(|share| share >= WORTH));
     let mut findings: Vec<Finding> = worth.filter_map(|class| lock(view, class)).collect();
     findings.extend(view.others().filter_map(|class| storm(view, class)));
     if findings.is_empty() {
@@ -228,7 +228,7 @@ fn parked(view: &Report) -> Option<Finding> {
 /// Where only sleeping is seen: how much of it there was, and who ended it.
 fn slept(report: &Report, class: &Class) -> Finding {
     let figures = &class.figures;
-    let lost = report.share(figures);
+    let lost = report.share(class).unwrap_or(0.0);
     let name = called(class);
     let line = line(report, class);
     let by = if line.is_empty() {
@@ -259,7 +259,7 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
         return Some(slept(report, class));
     }
     let figures = &class.figures;
-    let lost = report.share(figures);
+    let lost = report.share(class).unwrap_or(0.0);
     // Of the two sides of a readers-writer lock it is said of the one that lost more.
     let other = report.other_side(class);
     if other.is_some_and(|other| other.figures.wait_ns > figures.wait_ns) {
@@ -459,7 +459,7 @@ fn storm(report: &Report, class: &Class) -> Option<Finding> {
 /// What the time went for, if it was not for locks that are known.
 fn elsewhere(report: &Report) -> Option<Finding> {
     let sampled = report.sampled.as_ref()?;
-    let lost = ratio(report.wait_ns(), report.busy_ns);
+    let lost = report.time.lost();
     if lost >= WORTH {
         return None;
     }
@@ -557,11 +557,11 @@ fn keep_locks(report: &Report) -> Option<Finding> {
     }
     let waits: u64 = report.locks().map(|class| class.figures.contended).sum();
     let saved: u64 = report.locks().map(|class| savings_ns(class.kind, &class.figures)).sum();
-    let saved = ratio(saved, report.busy_ns);
+    let saved = ratio(saved, report.time.busy_ns);
     if waits == 0 || saved >= WORTH {
         return None;
     }
-    let lost = ratio(report.wait_ns(), report.busy_ns);
+    let lost = report.time.lost();
     let rate = waits as f64 * 1e9 / about.wall_ns.max(1) as f64;
     let why = if lost < WORTH {
         format!("threads waited for locks for {} of it, {rate:.0} times a second", percent(lost))

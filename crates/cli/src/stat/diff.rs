@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::compare;
 use super::json::VERSION;
+use super::lost::cell;
 use super::text::{duration, percent};
 use crate::launch::EXIT_0;
 use crate::message::{Failure, status};
@@ -63,10 +64,12 @@ struct Class {
     shown: String,
     kind: String,
     locks: u64,
-    acquisitions: u64,
+    /// Unknown where futex calls were seen.
+    acquisitions: Option<u64>,
     contended: u64,
     wait_ns: Time,
-    share: f64,
+    /// None of what is no lock.
+    share: Option<f64>,
 }
 
 #[derive(Deserialize, Default, Clone, Copy)]
@@ -120,8 +123,7 @@ pub(super) fn main(args: &Args) -> Result<u8, Failure> {
         let waits = |class: &Option<Class>| {
             class.as_ref().map_or("-".to_owned(), |class| class.contended.to_string())
         };
-        let lost =
-            |class: &Option<Class>| class.as_ref().map_or("-".to_owned(), |class| percent(class.share));
+        let lost = |class: &Option<Class>| cell(class.as_ref().and_then(|class| class.share));
         let wait = |class: &Option<Class>| {
             class.as_ref().map_or("-".to_owned(), |class| duration(class.wait_ns.total))
         };
@@ -148,8 +150,7 @@ pub(super) fn main(args: &Args) -> Result<u8, Failure> {
     if rows.len() > shown {
         text += &format!("and {} more (--top 0 shows them)\n", rows.len() - shown);
     }
-    text +=
-        "\nThe last column is the wait per acquisition, after / before; the others are totals of a run.\n";
+    text += "\nThe last column is the wait per acquisition (per wait, where acquisitions are not seen), after / before; the others are totals of a run.\n";
     text += &match again {
         Some(line) if of_same_command => {
             format!("Two runs do not show how much runs differ. Rounds in turns do: {line}\n")
@@ -160,9 +161,11 @@ pub(super) fn main(args: &Args) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// How the wait changed, for as many acquisitions.
+/// How the wait changed, for as many acquisitions; where these are not known, for as many waits.
 fn per_acquisition(a: &Class, b: &Class) -> String {
-    let each = |class: &Class| class.wait_ns.total as f64 / class.acquisitions.max(1) as f64;
+    let is_known = a.acquisitions.is_some() && b.acquisitions.is_some();
+    let count = |class: &Class| class.acquisitions.filter(|_| is_known).unwrap_or(class.contended);
+    let each = |class: &Class| class.wait_ns.total as f64 / count(class).max(1) as f64;
     match (each(a), each(b)) {
         (0.0, 0.0) => "same".to_owned(),
         (0.0, _) => "new wait".to_owned(),

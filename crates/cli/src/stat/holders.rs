@@ -75,7 +75,10 @@ impl<'r> Seen<'r> {
             .asleep
             .iter()
             .filter(|(what, _)| {
-                matches!(what, Sleep::Call(_) | Sleep::OutsideCalls | Sleep::Hidden | Sleep::Futex)
+                matches!(
+                    what,
+                    Sleep::Call(_) | Sleep::OutsideCalls | Sleep::Hidden | Sleep::Futex | Sleep::Signal
+                )
             })
             .max_by_key(|(_, ns)| **ns)?;
         let of = self.waiting.ns.saturating_sub(if without_ready { self.ready_ns } else { 0 });
@@ -142,6 +145,7 @@ pub(super) fn sleeping(what: &Sleep) -> String {
         Sleep::Barrier => "waiting for barriers",
         Sleep::Semaphore => "waiting for semaphores",
         Sleep::Join => "waiting in thread joins",
+        Sleep::Signal => "waiting inside pthread_cond_signal or pthread_cond_broadcast",
         Sleep::Futex => "waiting for futexes that are not counted",
         Sleep::Lock => "waiting for locks",
         Sleep::OutsideCalls | Sleep::Hidden => "asleep",

@@ -22,7 +22,7 @@ use super::timeline::Timeline;
 use crate::observe::symbols::Variable;
 
 /// Of the document: it changes when something in it is taken away or gets another meaning.
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 
 /// What comes after the [`VERSION`] and, with `--each`, the single locks.
 #[derive(Serialize)]
@@ -125,8 +125,9 @@ struct ClassJson<'a> {
     top_share: f64,
     #[serde(flatten)]
     figures: FiguresJson<'a>,
-    /// What part of the threads' time went into waiting for it.
-    share: f64,
+    /// What part of the time in which threads had something to do went into waiting for it. `null` of what is no
+    /// lock: nothing is lost for that.
+    share: Option<f64>,
     /// Where its holders waited for another lock for much of the wait: that, in one sentence.
     chain: Option<String>,
 }
@@ -426,7 +427,7 @@ fn document<'a>(report: &'a Report, diagnosis: &'a [Finding], of_locks: bool) ->
                 |at| StackJson::Frames(report.names.json(at)),
                 report.about.futexes.is_none(),
             ),
-            share: report.share(figures),
+            share: report.share(class),
             chain: holders::sentence(report, class),
         }
     });
@@ -444,9 +445,9 @@ fn document<'a>(report: &'a Report, diagnosis: &'a [Finding], of_locks: bool) ->
         locking_threads: report.locking_threads,
         processes: &report.processes,
         thread_time_ns: report.thread_time_ns,
-        busy_ns: report.busy_ns,
+        busy_ns: report.time.busy_ns,
         wait_ns: report.wait_ns(),
-        share: ratio(report.wait_ns(), report.busy_ns),
+        share: report.time.lost(),
         futex_calls: report.about.futexes,
         way: report.about.way.as_deref(),
         diagnosis,

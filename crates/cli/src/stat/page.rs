@@ -11,7 +11,7 @@ use poundlock_measure::page::{STYLE, document};
 use super::class::Class;
 use super::diagnosis::Finding;
 use super::report::{Report, ratio, side};
-use super::text::{average, command_line, duration, percent, ran_on};
+use super::text::{average, beyond, command_line, duration, percent, ran_on};
 use super::threads::{self, Role};
 use crate::output::counted;
 
@@ -28,26 +28,21 @@ const SMALL: f64 = 0.001;
 /// The page.
 pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
     let command = command_line(&report.about.command);
-    let lost = percent(ratio(report.wait_ns(), report.busy_ns));
     let locks: Vec<&Class> = report.locks().collect();
     let others: Vec<&Class> = report.others().filter(|class| class.figures.contended > 0).collect();
-    let apart: Vec<&Class> =
-        report.classes.iter().filter(|class| report.share(&class.figures) >= SMALL).take(APART).collect();
+    let apart: Vec<&Class> = report
+        .classes
+        .iter()
+        .filter(|class| report.time.matters(class.figures.wait_ns, SMALL))
+        .take(APART)
+        .collect();
     let is_seen = report.about.futexes.is_some();
     let times = report.sampled.as_ref().map(|sampled| threads::lines(sampled, is_seen)).unwrap_or_default();
     let body = html! {
         header {
             h1 { "What " code { (command) } " waits for" }
             p.lead {
-                @if report.about.futexes.is_some() {
-                    "Sleeping for locks took " (duration(report.wait_ns())) ": " (lost) " of the time in which \
-                     threads had something to do, " (duration(report.busy_ns)) " together."
-                } @else if locks.is_empty() {
-                    "No lock that is counted was used."
-                } @else {
-                    "Waiting for locks took " (duration(report.wait_ns())) ": " (lost) " of the time in \
-                     which the threads that used a lock had something to do, " (duration(report.busy_ns)) " together."
-                }
+                (report.headline().as_deref().unwrap_or("No lock that is counted was used."))
             }
             dl.facts {
                 @for line in ran_on(report) {
@@ -173,30 +168,34 @@ fn table(headings: &[&str], rows: &[(Markup, Vec<Markup>)]) -> Markup {
 
 /// Classes of locks; of what is not acquired there is less to say.
 fn classes(report: &Report, classes: &[&Class], acquired: bool) -> Markup {
+    // Time can be lost for locks alone.
     let mut headings = vec!["what", "lost", "wait", "waits", "wait avg", "wait max"];
+    headings.retain(|heading| acquired || *heading != "lost");
     let counted = acquired && report.about.futexes.is_none();
     if counted {
         headings.extend(["acquired", "held avg"]);
     }
     let row = |class: &&Class| {
         let figures = &class.figures;
-        let share = report.share(figures);
+        let share = report.share(class);
         let name = html! {
             span title=(class.whole.name) { (title(class)) } br; small title=(class.whole.at) { (class.kind) @if !class.at.is_empty() { ", " (class.at) } }
         };
-        let lost = html! {
-            (percent(share))
-            svg.share width="100%" height="5" aria-hidden="true" {
-                rect width=(percent_of(share.min(1.0))) height="5" {}
+        let lost = share.map(|share| {
+            html! {
+                (percent(share))
+                svg.share width="100%" height="5" aria-hidden="true" {
+                    rect width=(percent_of(share)) height="5" {}
+                }
             }
-        };
-        let mut cells = vec![
-            lost,
+        });
+        let mut cells: Vec<Markup> = lost.into_iter().collect();
+        cells.extend([
             html! { (duration(figures.wait_ns)) },
             html! { (figures.contended) },
             html! { (average(figures.wait_ns, figures.contended)) },
             html! { (duration(figures.wait_max_ns)) },
-        ];
+        ]);
         if counted {
             cells.push(html! { (figures.acquisitions) });
             cells.push(html! { (average(figures.hold_ns, figures.acquisitions)) });
@@ -207,6 +206,7 @@ fn classes(report: &Report, classes: &[&Class], acquired: bool) -> Markup {
     html! {
         (table(&headings, &rows))
         @if classes.len() > ROWS { p.soft { "and " (classes.len() - ROWS) " more" } }
+        @if acquired && let Some(line) = beyond(report) { p.soft { (line) } }
     }
 }
 

@@ -15,13 +15,16 @@ use super::events::Events;
 use super::figures::Figures;
 use super::inside::{self, Inside};
 use super::json;
+use super::lost::ThreadTime;
 use super::names::{Known, Names, StackId};
 use super::sampler::Outcome;
 use super::sleeps::{self, Row as SleepRow, Stuck};
+use super::text::{duration, percent};
 use super::threads::{self, Role};
 use super::timeline::{self, Places, Timeline};
 use crate::observe::runtime::Runtime;
 use crate::observe::symbols::{Space, Symbols, Variable, file_name};
+use crate::output::counted;
 
 /// As many single locks are shown at most: the JSON has all.
 const MOST_SHOWN: usize = 100_000;
@@ -65,10 +68,10 @@ pub(super) struct Report {
     /// Those that used a lock.
     pub(super) locking_threads: u64,
     pub(super) processes: Vec<Process>,
-    /// The time that the threads that used a lock lived, together,
+    /// The time that the threads that used a lock lived, together.
     pub(super) thread_time_ns: u64,
-    /// and the part of it in which they had something to do.
-    pub(super) busy_ns: u64,
+    /// What shares are of.
+    pub(super) time: ThreadTime,
     /// Locks for which there was no room, counted together.
     pub(super) dropped_locks: u64,
     /// Waits of which neither the lock nor the place is known for want of room, counted with those locks.
@@ -285,7 +288,7 @@ impl Report {
             locking_threads: snapshots.iter().map(|snapshot| u64::from(snapshot.threads)).sum(),
             processes,
             thread_time_ns,
-            busy_ns: thread_time_ns,
+            time: ThreadTime::default(),
             dropped_locks: snapshots.iter().map(|snapshot| snapshot.dropped_locks).sum(),
             dropped_waits: snapshots.iter().map(|snapshot| snapshot.dropped_waits).sum(),
             each: singles.map(Singles::finish),
@@ -304,37 +307,51 @@ impl Report {
             stuck,
             about,
         };
-        report.busy_ns = report.busy();
+        let lost = report.locks().map(|class| class.figures.wait_ns).sum();
+        let times =
+            report.sampled.as_ref().map(|sampled| sampled.times_of(|pid| is_measured(snapshots, pid)));
+        let recorded = threads::recorded(before, snapshots, (report.about.now_ns, report.about.wall_ns));
+        report.time = ThreadTime::new(lost, thread_time_ns, recorded, times.as_ref());
         Ok(report)
-    }
-
-    /// The part of the threads' time in which they had something to do: a thread that waits for a condition,
-    /// or for a request, is not kept from anything.
-    fn busy(&self) -> u64 {
-        let of = |wanted: fn(LockKind) -> bool| -> u64 {
-            self.classes.iter().filter(|class| wanted(class.kind)).map(|class| class.figures.wait_ns).sum()
-        };
-        let idle = of(|kind| matches!(kind, LockKind::Condition | LockKind::Semaphore | LockKind::Join));
-        let sampled = self.sampled.as_ref().map(|sampled| &sampled.total);
-        if self.about.futexes.is_some() {
-            // Of all waits it is known what they were for; of threads that are asleep elsewhere looks tell.
-            let parked = of(|kind| matches!(kind, LockKind::Futex | LockKind::Barrier));
-            let events = sampled.map_or(0, |times| {
-                let asleep = times.asleep.iter().chain(&times.idle);
-                asleep.filter(|(what, _)| what.is_for_events()).map(|(_, sum)| sum.ns).sum()
-            });
-            let busy = self.thread_time_ns.saturating_sub(idle + parked).saturating_sub(events);
-            return busy.max(self.wait_ns());
-        }
-        // Short runs are over before the sampler has seen much of them.
-        let seen = sampled.filter(|times| times.lived_ns >= self.thread_time_ns / 10 * 9);
-        let busy = seen.map_or(self.thread_time_ns.saturating_sub(idle), |times| times.busy_ns());
-        busy.max(self.wait_ns())
     }
 
     /// How long threads waited for locks.
     pub(super) fn wait_ns(&self) -> u64 {
-        self.locks().map(|class| class.figures.wait_ns).sum()
+        self.time.lost_ns
+    }
+
+    /// The first sentence of a report, which says what was lost. `None` if there was nothing to lose it for.
+    pub(super) fn headline(&self) -> Option<String> {
+        let by_calls = self.about.futexes.is_some();
+        let threads = match self.time.is_sampled {
+            true => counted(self.threads, "thread"),
+            false => format!("the {} that used a lock", counted(self.locking_threads, "thread")),
+        };
+        let took = |whose: &str| {
+            format!(
+                "{whose} took {}: {} of the time in which {threads} had something to do, {} together.",
+                duration(self.time.lost_ns),
+                percent(self.time.lost()),
+                duration(self.time.busy_ns)
+            )
+        };
+        let beside = self.about.beside_library;
+        if !by_calls {
+            let whose = if self.beside.is_some() { "Waiting for pthread locks" } else { "Waiting for locks" };
+            return self.locks().next().map(|_| took(whose));
+        }
+        if self.locks().any(|class| class.figures.contended > 0) {
+            let other = "Sleeping for other locks, seen from outside,";
+            return Some(took(if beside { other } else { "Sleeping for locks" }));
+        }
+        let of_kind = |class: &&Class| class.kind == LockKind::Futex;
+        let unknown: u64 = self.others().filter(of_kind).map(|class| class.figures.wait_ns).sum();
+        Some(format!(
+            "No thread was seen to sleep for what is known to be {}. {} slept {} in futexes that may be locks.",
+            if beside { "another lock" } else { "a lock" },
+            counted(self.locking_threads, "thread"),
+            duration(unknown)
+        ))
     }
 
     /// What threads acquire and release.
@@ -357,6 +374,10 @@ impl Report {
             causes.handover_ns += figures.handover_ns;
             causes.holders.extend(figures.holders.iter().filter(|(_, holder)| holder.caused_ns > 0));
         }
+        // What is charged is rounded, one wait after the other.
+        let parts =
+            causes.holders.iter().map(|(_, holder)| holder.caused_ns).sum::<u64>() + causes.handover_ns;
+        causes.wait_ns = causes.wait_ns.max(parts);
         causes.holders.sort_by_key(|(place, holder)| (std::cmp::Reverse(holder.caused_ns), **place));
         causes
     }
@@ -372,9 +393,9 @@ impl Report {
         self.classes.iter().find(same)
     }
 
-    /// The share of the threads' time that was lost for this.
-    pub(super) fn share(&self, figures: &class::Figures) -> f64 {
-        ratio(figures.wait_ns, self.busy_ns)
+    /// The share of the threads' time that was lost for locks of a class; `None` of what is no lock.
+    pub(super) fn share(&self, class: &Class) -> Option<f64> {
+        self.time.share(class.kind, class.figures.wait_ns)
     }
 }
 
@@ -389,6 +410,11 @@ pub(super) struct Causes<'r> {
     pub(super) wait_ns: u64,
     /// While nobody had it.
     pub(super) handover_ns: u64,
+}
+
+/// Whether there are figures of this process.
+fn is_measured(snapshots: &[Snapshot], pid: u32) -> bool {
+    snapshots.iter().any(|snapshot| snapshot.pid == pid)
 }
 
 /// `waited`: how long each waited for locks.

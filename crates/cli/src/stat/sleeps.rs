@@ -130,7 +130,7 @@ impl Row {
             Sleep::Lock | Sleep::Condition | Sleep::Barrier | Sleep::Semaphore | Sleep::Join => true,
             Sleep::Futex => futexes_are_seen,
             Sleep::Call(name) => name == crate::observe::calls::FUTEX,
-            Sleep::OutsideCalls | Sleep::Hidden => false,
+            Sleep::Signal | Sleep::OutsideCalls | Sleep::Hidden => false,
         }
     }
 
@@ -139,6 +139,7 @@ impl Row {
     pub(super) fn may_be_a_lock(&self, futexes_are_seen: bool) -> bool {
         let is_unknown = self.of.what == Sleep::Hidden;
         let is_of_program = matches!(self.of.waker, Waker::Program | Waker::Signals)
+            && self.of.what != Sleep::Signal
             && !matches!(&self.of.what, Sleep::Call(name) if name.starts_with("wait"));
         !self.is_counted(futexes_are_seen) && (is_of_program || is_unknown || self.of.what == Sleep::Futex)
     }

@@ -12,6 +12,7 @@ use super::class::{Class, HolderFigures, SiteFigures};
 use super::diagnosis::Finding;
 use super::holders;
 use super::inside::is_alarm;
+use super::lost::cell;
 use super::names::{FrameId, Names, StackId};
 use super::report::{RanOn, Report, ratio, several_processes, side};
 use super::sleeps::Row as SleepRow;
@@ -175,29 +176,21 @@ impl Page {
             self.wrap("", busy);
         }
         self.text.push('\n');
-        let waited = report.wait_ns();
-        if report.about.futexes.is_some() {
-            self.slept(report);
-        } else if report.locks().next().is_none() {
-            let which = if report.beside.is_some() { "pthread lock" } else { "lock that is counted" };
-            writeln!(self.text, "No {which} was used.")?;
-        } else {
-            let share = percent(ratio(waited, report.busy_ns));
-            let of = duration(report.busy_ns);
-            let idle = report.thread_time_ns.saturating_sub(report.busy_ns);
-            let threads = counted(report.locking_threads, "thread");
-            let idle = if idle > report.thread_time_ns / 20 { " had something to do" } else { " lived" };
-            let which = if report.beside.is_some() { "pthread locks" } else { "locks" };
-            let line = format!(
-                "Waiting for {which} took {}: {share} of the time that the {threads} that used a lock{idle}, \
-                 {of} together.",
-                duration(waited)
-            );
-            let line = self.strong(&line);
-            self.wrap("", &line);
+        match report.headline() {
+            Some(line) => {
+                let line = self.strong(&line);
+                self.wrap("", &line);
+            }
+            None => {
+                let which = if report.beside.is_some() { "pthread lock" } else { "lock that is counted" };
+                writeln!(self.text, "No {which} was used.")?;
+            }
         }
         if let Some(view) = &report.beside {
-            self.slept(view);
+            if let Some(line) = view.headline() {
+                let line = self.strong(&line);
+                self.wrap("", &line);
+            }
         }
         for finding in diagnosis {
             let line = format!("* {}", finding.text);
@@ -289,34 +282,6 @@ impl Page {
         text + &last + "\n"
     }
 
-    /// The first line about what futex calls show.
-    fn slept(&mut self, report: &Report) {
-        let waited = report.wait_ns();
-        let threads = counted(report.locking_threads, "thread");
-        let (locks, seen) = match report.about.beside_library {
-            true => ("other locks", ", seen from outside,"),
-            false => ("locks", ""),
-        };
-        let line = if report.locks().any(|class| class.figures.contended > 0) {
-            format!(
-                "Sleeping for {locks}{seen} took {}: {} of the time in which {threads} had something to do, {} together.",
-                duration(waited),
-                percent(ratio(waited, report.busy_ns)),
-                duration(report.busy_ns)
-            )
-        } else {
-            let of_kind = |class: &&Class| class.kind == LockKind::Futex;
-            let unknown: u64 = report.others().filter(of_kind).map(|class| class.figures.wait_ns).sum();
-            format!(
-                "No thread was seen to sleep for what is known to be {}. {threads} slept {} in futexes that may be locks.",
-                if report.about.beside_library { "another lock" } else { "a lock" },
-                duration(unknown)
-            )
-        };
-        let line = self.strong(&line);
-        self.wrap("", &line);
-    }
-
     /// What futex calls show beside the figures of the library.
     fn beside(&mut self, report: &Report) -> std::fmt::Result {
         let Some(view) = &report.beside else { return Ok(()) };
@@ -376,7 +341,7 @@ impl Page {
             self.wrap("", &line);
         }
         for class in rows[..shown].iter().filter(|class| !class.figures.sites.is_empty()) {
-            if report.share(&class.figures) >= SMALL || self.style.shown != DEFAULT_SHOWN {
+            if report.time.matters(class.figures.wait_ns, SMALL) || self.style.shown != DEFAULT_SHOWN {
                 let is_first = self.parts.is_empty();
                 self.part(if is_first { Part::Places } else { Part::MorePlaces });
                 self.places(report, class, several);
@@ -490,7 +455,7 @@ impl Page {
                 duration(class.figures.wait_max_ns),
             ],
             name: title(class, false),
-            notes: [details(class), waits_in(report, class)]
+            notes: [details(&report.names, class), waits_in(report, class)]
                 .iter()
                 .filter(|part| !part.is_empty())
                 .cloned()
@@ -704,10 +669,10 @@ struct Row {
 
 fn row(report: &Report, class: &Class, several: bool) -> Row {
     let figures = &class.figures;
-    let share = report.share(figures);
+    let share = report.share(class);
     Row {
         cells: vec![
-            percent(share),
+            cell(share),
             duration(figures.wait_ns),
             figures.contended.to_string(),
             average(figures.hold_ns, figures.acquisitions),
@@ -716,8 +681,8 @@ fn row(report: &Report, class: &Class, several: bool) -> Row {
             figures.acquisitions.to_string(),
         ],
         name: title(class, several),
-        notes: details(class),
-        alarm: share >= 0.1,
+        notes: details(&report.names, class),
+        alarm: share.is_some_and(|share| share >= 0.1),
     }
 }
 
@@ -739,7 +704,7 @@ pub(crate) fn title(class: &Class, several: bool) -> String {
 }
 
 /// What more there is to say of it: its kind, its line, how uneven its locks are.
-fn details(class: &Class) -> String {
+fn details(names: &Names, class: &Class) -> String {
     let figures = &class.figures;
     let mut parts = Vec::new();
     if !class.at.is_empty() {
@@ -750,6 +715,9 @@ fn details(class: &Class) -> String {
     let is_said = counted_as || class.kind == LockKind::Join;
     if !(is_said || matches!(class.kind, LockKind::Mutex | LockKind::Recycled | LockKind::Overflow)) {
         parts.push(format!("a {}", noun(class.kind)));
+    }
+    if let Some(call) = signals_in(names, class) {
+        parts.push(format!("inside {call}, until threads woken before have left"));
     }
     if figures.waited_locks > 1 {
         let top = percent(ratio(figures.top_wait_ns, figures.wait_ns));
@@ -768,6 +736,14 @@ fn details(class: &Class) -> String {
     parts.join("; ")
 }
 
+/// The call that signals or destroys a condition variable in which threads wait for this futex, if they do.
+fn signals_in(names: &Names, class: &Class) -> Option<&'static str> {
+    let (stack, _) = class.figures.longest_site().filter(|_| class.kind == LockKind::Futex)?;
+    let functions = names.frames(stack).iter().map(|&id| &*names.frame_of(id).function);
+    let calls = ["pthread_cond_signal", "pthread_cond_broadcast", "pthread_cond_destroy"];
+    functions.take(3).find_map(|function| calls.into_iter().find(|call| function.contains(call)))
+}
+
 /// Where threads wait longest for what is no lock, and how they get there.
 fn waits_in(report: &Report, class: &Class) -> String {
     match class.figures.longest_site() {
@@ -780,7 +756,7 @@ fn waits_in(report: &Report, class: &Class) -> String {
 
 /// Whether a wait for what is no lock takes enough of the threads' time for a look at its place.
 fn is_worth_a_place(report: &Report, class: &Class) -> bool {
-    ratio(class.figures.wait_ns, report.busy_ns) >= SMALL && !class.figures.is_for_long()
+    report.time.matters(class.figures.wait_ns, SMALL) && !class.figures.is_for_long()
 }
 
 /// What the row is for which the files of figures had no room.

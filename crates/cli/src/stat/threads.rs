@@ -8,6 +8,7 @@ use poundlock_statfile::{Snapshot, ThreadStats};
 use serde::Serialize;
 
 use super::holders::sleeping;
+use super::lost::Recorded;
 use super::sampler::{Estimate, Hidden, Outcome, Sleep, Times};
 use super::text::duration;
 use crate::observe::symbols::file_name;
@@ -112,10 +113,7 @@ pub(super) fn roles(sampled: Option<&Outcome>, before: &[Snapshot], snapshots: &
             });
         }
     }
-    let earlier: HashMap<(u32, u64, u32), &ThreadStats> = before
-        .iter()
-        .flat_map(|of| of.records.iter().map(|record| ((of.pid, of.start_ns, record.tid), record)))
-        .collect();
+    let earlier = earlier(before);
     for snapshot in snapshots {
         let process = processes.iter().find(|process| process.pid == snapshot.pid);
         for record in &snapshot.records {
@@ -153,6 +151,37 @@ pub(super) fn roles(sampled: Option<&Outcome>, before: &[Snapshot], snapshots: &
     roles
 }
 
+/// What threads have recorded of their waits in the last `wall_ns`. What was there `before` is left out.
+pub(super) fn recorded(
+    before: &[Snapshot],
+    snapshots: &[Snapshot],
+    (now_ns, wall_ns): (u64, u64),
+) -> Vec<Recorded> {
+    let earlier = earlier(before);
+    let threads = snapshots.iter().flat_map(|of| of.records.iter().map(move |record| (of, record)));
+    let waits =
+        |record: &ThreadStats| (record.lock_wait_ns, record.wait_ns.saturating_sub(record.lock_wait_ns));
+    threads
+        .map(|(of, record)| {
+            let before = earlier.get(&(of.pid, of.start_ns, record.tid));
+            let (lock, other) = waits(record);
+            let (lock_before, other_before) = before.map_or((0, 0), |record| waits(record));
+            // The end of one that has ended is not known: it lived no longer than until now.
+            Recorded {
+                lived_ns: now_ns.saturating_sub(record.started_ns).min(wall_ns),
+                lock_wait_ns: lock.saturating_sub(lock_before),
+                other_wait_ns: other.saturating_sub(other_before),
+            }
+        })
+        .collect()
+}
+
+/// Records of threads by process, its start, and thread.
+fn earlier(before: &[Snapshot]) -> HashMap<(u32, u64, u32), &ThreadStats> {
+    let threads = before.iter().flat_map(|of| of.records.iter().map(move |record| (of, record)));
+    threads.map(|(of, record)| ((of.pid, of.start_ns, record.tid), record)).collect()
+}
+
 /// What the first line begins with.
 pub(super) const HEADING: &str = "Where the time of the threads went";
 
@@ -172,11 +201,8 @@ pub(super) fn lines(outcome: &Outcome, is_seen: bool) -> Vec<String> {
     };
     let exact = |ns| Estimate { ns, samples: 0 };
     line(&sleeping(&Sleep::Lock), times.locks(), true);
-    for what in CONDITIONS.iter().chain([&Sleep::Futex]) {
-        match what {
-            Sleep::Futex if is_seen => line("asleep in futex calls: see above", times.asleep(what), true),
-            _ => line(&sleeping(what), times.asleep(what), true),
-        }
+    for what in CONDITIONS.iter().chain([&Sleep::Signal, &Sleep::Futex]) {
+        line(&sleeping(what), times.asleep(what), true);
     }
     line("running", exact(running(times)), false);
     line("ready, without a CPU", exact(ready(times)), false);
@@ -252,8 +278,8 @@ fn remarks(outcome: &Outcome, is_seen: bool) -> Vec<String> {
     foreign.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.ns));
     for (name, sum) in foreign.iter().take(NAMED) {
         remarks.push(format!(
-            "{name}: {} in futexes that are not of a lock measured here ({} samples): locks of a language's \
-             own run-time system, or of a static library",
+            "{name}: {} in futexes that are not of a lock measured here ({} samples): of a lock inside the C \
+             library (malloc, stdio), of a language's run-time system, or of a static library",
             duration(sum.ns),
             sum.samples
         ));

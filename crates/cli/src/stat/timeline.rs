@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::class::Class;
+use super::class::{Class, Figures};
 use super::names::{NO_STACK, Names, StackId};
+use super::report::opposite;
 use super::sampler::{Key, MAIN, Outcome, Party, Waited};
 
 /// Classes that are shown, and their least share of all waiting.
@@ -38,7 +39,8 @@ pub(super) struct Timeline {
     pub(super) classes: Vec<Row>,
 }
 
-/// A class. All is in nanoseconds of the waiters' time for each piece.
+/// A class. All is in nanoseconds of the waiters' time for each piece. Looks say when threads waited, and for whom;
+/// of the whole run the parts of the waiting are those that the recorder measured, as in the table.
 #[derive(Serialize)]
 pub(super) struct Row {
     /// Which one of the report's classes.
@@ -101,7 +103,12 @@ impl Timeline {
                 })
                 .collect();
             if pieces.iter().filter(|piece| !piece.is_empty()).count() >= FEWEST {
-                timeline.classes.push(Row::new(class, &pieces, (names, places), &last));
+                let mut row = Row::new(class, &pieces, (names, places), &last);
+                // Holders of readers-writer locks are counted with their own side, whoever waits.
+                if opposite(of.kind).is_none() {
+                    row.fit(&of.figures, names);
+                }
+                timeline.classes.push(row);
             }
         }
         timeline
@@ -128,6 +135,74 @@ impl Row {
             nobody_ns: sums(|waited| waited.nobody),
             waiters: shares(pieces, |waited| &waited.waiters, |_, _| String::new(), last),
             holders: shares(pieces, |waited| &waited.holders, line, last),
+        }
+    }
+}
+
+impl Row {
+    /// Makes the parts of the waiting add up to what the recorder measured: a look that searches for the holder
+    /// of a lock held for microseconds often finds none.
+    fn fit(&mut self, figures: &Figures, names: &Names) {
+        let mut measured: BTreeMap<String, u64> = BTreeMap::new();
+        for (&(acquired, _), holder) in &figures.holders {
+            let line = names.line_of(acquired).map_or_else(String::new, |id| names.text(id).to_owned());
+            *measured.entry(line).or_default() += holder.caused_ns;
+        }
+        let told = figures.handover_ns + measured.values().sum::<u64>();
+        let all = figures.wait_ns.max(told).max(1) as f64;
+        let waiting: f64 = self.waiting_ns.iter().map(|&ns| ns as f64).sum();
+        let share = |ns: u64| ns as f64 / all * waiting;
+        // By line, then nobody, then what is left: what is to be, and what looks say.
+        let mut lines: Vec<String> = self.holders.iter().map(|holder| holder.at.clone()).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        let mut wanted: Vec<f64> =
+            lines.iter().map(|line| share(measured.get(line).copied().unwrap_or(0))).collect();
+        wanted.push(share(figures.handover_ns));
+        wanted.push((waiting - wanted.iter().sum::<f64>()).max(0.0));
+        let mut parts: Vec<Vec<f64>> = lines.iter().map(|_| vec![0.0; self.waiting_ns.len()]).collect();
+        for holder in &self.holders {
+            let at = lines.partition_point(|line| *line < holder.at);
+            parts[at].iter_mut().zip(&holder.ns).for_each(|(sum, &ns)| *sum += ns as f64);
+        }
+        parts.push(self.nobody_ns.iter().map(|&ns| ns as f64).collect());
+        let seen = parts.clone();
+        let rest = |at: usize| self.waiting_ns[at] as f64 - parts.iter().map(|part| part[at]).sum::<f64>();
+        parts.push((0..self.waiting_ns.len()).map(|at| rest(at).max(0.0)).collect());
+        rake(&mut parts, &wanted, &self.waiting_ns);
+        // Threads of one line keep their shares of it.
+        for holder in &mut self.holders {
+            let at = lines.partition_point(|line| *line < holder.at);
+            let of_line = seen[at].iter().sum::<f64>().max(1.0);
+            let share = holder.ns.iter().map(|&ns| ns as f64).sum::<f64>() / of_line;
+            holder.ns = parts[at].iter().map(|ns| (ns * share) as u64).collect();
+        }
+        self.nobody_ns = parts[lines.len()].iter().map(|&ns| ns as u64).collect();
+        self.holders.sort_by_key(|holder| std::cmp::Reverse(holder.ns.iter().sum::<u64>()));
+    }
+}
+
+/// Scales a table until its rows add up to `rows` and its columns, nearly, to `columns`: iterative proportional
+/// fitting. What is wanted where nothing was seen goes where there is most.
+fn rake(table: &mut [Vec<f64>], rows: &[f64], columns: &[u64]) {
+    const ROUNDS: usize = 20;
+    /// A part of each column that nobody was seen in.
+    const UNSEEN: f64 = 0.01;
+    for row in table.iter_mut() {
+        row.iter_mut().zip(columns).for_each(|(ns, &all)| *ns += UNSEEN * all as f64);
+    }
+    for _ in 0..ROUNDS {
+        for (at, &all) in columns.iter().enumerate() {
+            let sum: f64 = table.iter().map(|row| row[at]).sum();
+            if sum > 0.0 {
+                table.iter_mut().for_each(|row| row[at] *= all as f64 / sum);
+            }
+        }
+        for (row, wanted) in table.iter_mut().zip(rows) {
+            let sum: f64 = row.iter().sum();
+            if sum > 0.0 {
+                row.iter_mut().for_each(|ns| *ns *= wanted / sum);
+            }
         }
     }
 }
@@ -175,6 +250,7 @@ fn threads(name: &str, tid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stat::class::HolderFigures;
 
     #[test]
     fn a_thread_has_its_last_name_from_the_start() {
@@ -190,5 +266,38 @@ mod tests {
         let shares = shares(&pieces, |waited| &waited.waiters, |_, _| String::new(), &last);
         let said: Vec<_> = shares.iter().map(|share| (&*share.threads, &*share.ns)).collect();
         assert_eq!(said, [("thread 7 (worker-*)", &[5, 5][..]), ("threads pool-*", &[0, 5])]);
+    }
+
+    #[test]
+    fn parts_over_time_add_up_to_what_was_measured() {
+        let share = |threads: &str, ns: [u64; 4]| Share {
+            threads: threads.to_owned(),
+            at: String::new(),
+            ns: ns.into(),
+        };
+        let mut row = Row {
+            class: 0,
+            waiting_ns: vec![1000, 4000, 0, 5000],
+            waiters: Vec::new(),
+            // Two threads that took it at one line; looks missed most of their holds.
+            holders: vec![share("a", [300, 0, 0, 900]), share("b", [100, 200, 0, 100])],
+            nobody_ns: vec![500, 3800, 0, 3000],
+        };
+        let mut figures = Figures { wait_ns: 1_000_000, handover_ns: 100_000, ..Figures::default() };
+        figures
+            .holders
+            .insert((NO_STACK, NO_STACK), HolderFigures { caused_ns: 800_000, ..HolderFigures::default() });
+        row.fit(&figures, &Names::new());
+        let sum = |ns: &[u64]| ns.iter().sum::<u64>();
+        assert!(sum(&row.nobody_ns).abs_diff(1000) <= 4, "{:?}", row.nobody_ns);
+        let of_line: u64 = row.holders.iter().map(|holder| sum(&holder.ns)).sum();
+        assert!(of_line.abs_diff(8000) <= 8, "{of_line}");
+        // The threads keep their parts of it, and nobody waits when nobody did.
+        assert!(sum(&row.holders[0].ns).abs_diff(6000) <= 8, "{of_line}");
+        assert!(row.holders.iter().all(|holder| holder.ns[2] == 0) && row.nobody_ns[2] == 0);
+        for (at, &all) in row.waiting_ns.iter().enumerate() {
+            let parts: u64 = row.holders.iter().map(|holder| holder.ns[at]).sum::<u64>() + row.nobody_ns[at];
+            assert!(parts as f64 <= all as f64 * 1.1, "{at}: {parts} of {all}");
+        }
     }
 }

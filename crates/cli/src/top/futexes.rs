@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::observe::place::name_of;
 use crate::observe::proc::Stat;
 use crate::observe::symbols::{Space, Symbols};
 use crate::output::counted;
+use crate::stat::sampler::{Ids, Sampler, Times, Whom};
 
 /// The engine wants to be asked as often.
 const POLLS: Duration = Duration::from_millis(20);
@@ -24,6 +26,7 @@ const FIRST_ID: u32 = 1 << 31;
 /// The source.
 pub(super) struct Futexes {
     engine: Engine,
+    sampler: Option<Sampler>,
     pids: Vec<u32>,
     symbols: &'static Symbols,
     /// By process and its start: it may become another program.
@@ -49,8 +52,13 @@ impl Futexes {
     pub(super) fn attach(pids: &[u32]) -> Result<Futexes, Failure> {
         let engine = Engine::attach(pids, Stacks::Auto)?;
         attach::hurry();
+        // There are no files to look at.
+        let nowhere = Path::new("/dev/null");
+        let whom = Whom::Processes(pids.to_vec());
+        let sampler = Sampler::start_with(nowhere, whom, Ids::Ours, Some(engine.kinds()));
         Ok(Futexes {
             engine,
+            sampler: sampler.ok(),
             pids: pids.to_vec(),
             // One for the whole run, whose end is ours.
             symbols: Box::leak(Box::new(Symbols::new())),
@@ -120,6 +128,10 @@ impl Source for Futexes {
     fn look(&mut self, _: u64) -> Vec<Looked> {
         let snapshots = self.engine.snapshots();
         snapshots.into_iter().filter_map(|snapshot| self.looked(snapshot)).collect()
+    }
+
+    fn times(&mut self) -> Option<Times> {
+        Some(self.sampler.as_ref()?.take().times_of(|pid| self.pids.contains(&pid)))
     }
 
     fn goes_on(&self) -> bool {

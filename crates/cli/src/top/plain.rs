@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::table::{Row, ThreadRow, View};
 use crate::output::counted;
+use crate::stat::lost::cell;
 use crate::stat::report::ratio;
 use crate::stat::text::{average, percent};
 
@@ -56,7 +57,7 @@ pub(super) fn table(view: &View, wanted: Wanted) -> String {
 }
 
 const LOCKS: &str = "   lost  waiting   waits/s   wait avg   held avg";
-const THREADS: &str = "   lost   on CPU    ready   waits/s      tid  thread           doing";
+const THREADS: &str = "  locks   on CPU    ready   waits/s      tid  thread           doing";
 
 fn row_line(row: &Row, view: &View) -> String {
     let [lost, waiting, waits, wait, held] = cells(row, view);
@@ -88,12 +89,12 @@ pub(super) fn headline(view: &View) -> String {
         [(pid, name)] => format!("{name} ({pid})"),
         [(pid, name), rest @ ..] => format!("{name} ({pid}) and {} more", rest.len()),
     };
-    let lost = percent(view.share());
+    let lost = percent(view.time.lost());
     format!(
         "{:.1} s  {names}: {}, lost {lost} of their time ({:.2} waiting on average)",
         view.since_ns as f64 / 1e9,
         counted(view.threads, "thread"),
-        ratio(view.lost_ns, view.span_ns)
+        ratio(view.time.lost_ns, view.span_ns)
     )
 }
 
@@ -101,7 +102,7 @@ pub(super) fn headline(view: &View) -> String {
 /// took, and holds that others waited for.
 pub(super) fn cells(row: &Row, view: &View) -> [String; 5] {
     [
-        percent(ratio(row.wait_ns, view.busy_ns)),
+        cell(row.share),
         format!("{:.2}", ratio(row.wait_ns, view.span_ns)),
         a_second(row.waits, view.span_ns),
         average(row.wait_ns, row.waits),

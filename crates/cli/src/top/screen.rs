@@ -349,7 +349,7 @@ impl App {
         let most = rows.iter().flat_map(|row| &row.history).copied().fold(0.001, f64::max);
         for (at, row) in window.map(|at| (at, rows[at])) {
             let [lost, waiting, waits, wait, held] = cells(row, &self.view);
-            let share = ratio(row.wait_ns, self.view.busy_ns);
+            let share = row.share.unwrap_or(0.0);
             let mut spans = vec![
                 self.coloured(format!("{lost:>7}"), if share >= 0.1 { Color::Red } else { Color::Reset }),
                 Span::raw(format!("  {waiting:>7}  {waits:>8}  {wait:>9}  {held:>9}")),
@@ -369,7 +369,7 @@ impl App {
     fn draw_threads(&mut self, lines: &mut Vec<Line<'static>>, width: usize, room: usize) {
         lines.push(self.strong(&format!(
             "{:>7}  {:>7}  {:>7}  {:>8}  {:>7}  {:<16}  doing",
-            self.heading(Column::Lost, "lost"),
+            self.heading(Column::Lost, "locks"),
             self.heading(Column::Average, "on CPU"),
             self.heading(Column::Held, "ready"),
             self.heading(Column::Waits, "waits/s"),
@@ -513,11 +513,12 @@ fn help_page() -> Vec<Line<'static>> {
         "Ctrl-L         draw everything anew",
         "",
         "lost           waits for this lock since the last look, as a share of the time in which the threads",
-        "               had something to do",
+        "               had something to do: not idle, and not waiting for requests",
         "waiting        threads that waited for it on average",
         "held avg       holds that others waited for; - where holds are not seen (futex calls)",
         "history        lost, at the last looks",
-        "on CPU, ready  shares of the time since the last look; ready: without a CPU",
+        "locks, on CPU, ready  of a thread: waiting for locks, running, runnable without a CPU, as shares of the",
+        "               time since the last look",
     ];
     lines.into_iter().map(Line::from).collect()
 }
@@ -530,6 +531,8 @@ mod tests {
 
     use super::super::table::ThreadRow;
     use super::*;
+    use crate::stat::lost::ThreadTime;
+    use crate::stat::report::ratio;
 
     fn row(id: usize, name: &str, kind: LockKind, waits: u64, wait_ns: u64) -> Row {
         Row {
@@ -538,6 +541,7 @@ mod tests {
             kind,
             waits,
             wait_ns,
+            share: kind.is_acquired().then(|| ratio(wait_ns, 4_000_000_000)),
             holds: kind.is_acquired().then_some((waits, waits * 1_000)),
             waiting: 1,
             history: VecDeque::from([0.1, 0.2]),
@@ -552,8 +556,7 @@ mod tests {
             since_ns: 5_000_000_000,
             processes: vec![(4711, "server".to_owned())],
             threads: 4,
-            busy_ns: 4_000_000_000,
-            lost_ns: first_ns + 100_000_000,
+            time: ThreadTime { lost_ns: first_ns + 100_000_000, busy_ns: 4_000_000_000, is_sampled: true },
             history: VecDeque::from([0.5, 0.6]),
             rows: vec![
                 row(1, "queue_lock", LockKind::Mutex, 10, first_ns),

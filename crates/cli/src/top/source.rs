@@ -6,6 +6,7 @@ use std::time::Duration;
 use poundlock_statfile::{LockStats, Snapshot};
 
 use crate::observe::symbols::Space;
+use crate::stat::sampler::Times;
 
 /// The figures of one process, as of one look.
 pub(super) struct Looked {
@@ -42,6 +43,9 @@ pub(super) trait Source {
     /// The figures of all processes as of `now_ns`, which is `CLOCK_MONOTONIC`.
     fn look(&mut self, now_ns: u64) -> Vec<Looked>;
 
+    /// Where the time of the threads of all processes went since the last call; `None` if nobody looked.
+    fn times(&mut self) -> Option<Times>;
+
     /// Whether there may be something to see at a later look.
     fn goes_on(&self) -> bool;
 
@@ -63,6 +67,14 @@ impl Source for All {
 
     fn look(&mut self, now_ns: u64) -> Vec<Looked> {
         self.0.iter_mut().flat_map(|source| source.look(now_ns)).collect()
+    }
+
+    fn times(&mut self) -> Option<Times> {
+        let all: Vec<Option<Times>> = self.0.iter_mut().map(|source| source.times()).collect();
+        all.into_iter().try_fold(Times::default(), |mut sum, times| {
+            sum.merge(&times?);
+            Some(sum)
+        })
     }
 
     fn goes_on(&self) -> bool {

@@ -17,6 +17,7 @@ use crate::observe::proc::{self, Stat};
 use crate::observe::symbols::{Space, Symbols, file_name};
 use crate::program::reason;
 use crate::remote::maps::{Files, Maps};
+use crate::stat::sampler::{Ids, Sampler, Times, Whom};
 
 /// How often is looked for processes that have come.
 const DISCOVERY: Duration = Duration::from_secs(2);
@@ -63,11 +64,21 @@ pub(super) struct StatFiles {
     discovered: Option<Instant>,
     /// By what they are about, so that each is said once.
     notes: BTreeMap<PathBuf, String>,
+    /// Looks at the threads, from the first look on or from the run's start.
+    sampler: Option<Sampler>,
+    /// The processes of the last look, by the ids in their files.
+    looked_at: HashSet<u32>,
 }
 
 impl StatFiles {
     pub(super) fn new(whose: Whose) -> StatFiles {
+        let sampler = match &whose {
+            Whose::Run(dir) => Sampler::start(dir, Whom::Children, Ids::Theirs).ok(),
+            _ => None,
+        };
         StatFiles {
+            sampler,
+            looked_at: HashSet::new(),
             whose,
             // One for the whole run, whose end is ours.
             symbols: Box::leak(Box::new(Symbols::new())),
@@ -167,8 +178,25 @@ impl StatFiles {
             files: mapped.take(),
         };
         self.next_id += 1;
+        if let Some(sampler) = &self.sampler {
+            tracked.is_watched_by(sampler);
+        }
         self.tracked.push(tracked);
         true
+    }
+
+    /// Begins to look at the threads of what is tracked, if nobody does yet.
+    fn begin_sampling(&mut self) {
+        if self.sampler.is_none() {
+            // Processes and their files come one by one.
+            let nowhere = Path::new("/dev/null");
+            self.sampler = Sampler::start(nowhere, Whom::Processes(Vec::new()), Ids::Theirs).ok();
+            for tracked in
+                self.sampler.iter().flat_map(|sampler| self.tracked.iter().map(move |of| (sampler, of)))
+            {
+                tracked.1.is_watched_by(tracked.0);
+            }
+        }
     }
 
     fn note(&mut self, path: &Path, line: String) {
@@ -185,12 +213,16 @@ impl Source for StatFiles {
             self.discover();
             self.discovered = Some(Instant::now());
         }
+        self.begin_sampling();
         let mut all = Vec::new();
         for mut tracked in std::mem::take(&mut self.tracked) {
             // Whoever ends after this is looked at once more.
             let over = tracked.is_over();
             match tracked.look(self.symbols, now_ns, over) {
-                Ok(looked) => all.push(looked),
+                Ok(looked) => {
+                    self.looked_at.insert(tracked.live.pid());
+                    all.push(looked);
+                }
                 Err(error) => {
                     let line = format!("{}: its figures cannot be read: {}", tracked.name, in_words(&error));
                     self.note(&tracked.path, line);
@@ -204,6 +236,12 @@ impl Source for StatFiles {
             }
         }
         all
+    }
+
+    fn times(&mut self) -> Option<Times> {
+        let outcome = self.sampler.as_ref()?.take();
+        let measured = std::mem::take(&mut self.looked_at);
+        Some(outcome.times_of(|pid| measured.contains(&pid)))
     }
 
     fn goes_on(&self) -> bool {
@@ -221,6 +259,12 @@ impl Source for StatFiles {
 }
 
 impl Tracked {
+    fn is_watched_by(&self, sampler: &Sampler) {
+        if let Some(pid) = self.pid {
+            sampler.watch(pid, &self.path);
+        }
+    }
+
     /// Whether its process has ended, or is another program by now.
     fn is_over(&self) -> bool {
         if !self.live.is_whole() || self.live.ended_ns().is_some() {

@@ -9,8 +9,10 @@ use crate::observe::proc::{self, Sums, Task};
 use crate::output::counted;
 use crate::stat::class::{Class, Figures, Grouping, HolderFigures, Sorted};
 use crate::stat::inside::{Inside, Made};
+use crate::stat::lost::{Recorded, ThreadTime};
 use crate::stat::names::{FrameId, Known, NO_STACK, StackId};
 use crate::stat::report::{opposite, ratio};
+use crate::stat::sampler::Times;
 use crate::stat::{duration, text};
 
 /// As many looks are remembered of all locks together, and of a class.
@@ -62,10 +64,8 @@ pub(super) struct View {
     pub(super) processes: Vec<(u32, String)>,
     /// Threads that are there.
     pub(super) threads: u64,
-    /// The time in which they had something to do: what they lived without other waits than those for locks.
-    pub(super) busy_ns: u64,
-    /// How long they waited for locks.
-    pub(super) lost_ns: u64,
+    /// What shares are of, and how long they waited for locks.
+    pub(super) time: ThreadTime,
     /// Shares of the last looks.
     pub(super) history: VecDeque<f64>,
     /// Classes that anybody has waited for since the first look.
@@ -73,13 +73,6 @@ pub(super) struct View {
     pub(super) by_thread: Vec<ThreadRow>,
     /// Locks that ended threads hold and others wait for, a sentence each.
     pub(super) stuck: Vec<String>,
-}
-
-impl View {
-    /// The share of the threads' time that was lost.
-    pub(super) fn share(&self) -> f64 {
-        ratio(self.lost_ns, self.busy_ns)
-    }
 }
 
 /// A class of locks.
@@ -92,11 +85,13 @@ pub(super) struct Row {
     /// Waits since the last look, and how long they took.
     pub(super) waits: u64,
     pub(super) wait_ns: u64,
+    /// The share of the threads' time; `None` of what is no lock.
+    pub(super) share: Option<f64>,
     /// Holds that others waited for; `None` if they are not seen.
     pub(super) holds: Option<(u64, u64)>,
     /// Threads that wait now.
     pub(super) waiting: u64,
-    /// The share of the threads' time, at the last looks.
+    /// How long threads waited, as a share of the time in which they had something to do, at the last looks.
     pub(super) history: VecDeque<f64>,
     /// What was at fault most, in words; may be empty.
     pub(super) line: String,
@@ -124,6 +119,7 @@ pub(super) struct ThreadRow {
 #[derive(Default)]
 struct Tally {
     view: View,
+    threads: Vec<Recorded>,
     by_group: BTreeMap<usize, Figures>,
     waiting: HashMap<usize, u64>,
     inexact: HashSet<usize>,
@@ -157,7 +153,14 @@ impl Table {
     }
 
     /// Takes in a look. Of processes that ran before the first look its figures are where counting begins.
-    pub(super) fn take(&mut self, all: Vec<Looked>, now_ns: u64, threads: bool) -> View {
+    /// `times` is where the threads' time went since the last look.
+    pub(super) fn take(
+        &mut self,
+        all: Vec<Looked>,
+        times: Option<&Times>,
+        now_ns: u64,
+        threads: bool,
+    ) -> View {
         let span_ns = now_ns.saturating_sub(self.last_ns);
         let began_ns = self.began_ns;
         self.last_ns = now_ns;
@@ -165,14 +168,15 @@ impl Table {
         for looked in all {
             self.process(looked, (span_ns, now_ns, began_ns), &mut tally);
         }
-        let Tally { mut view, by_group, waiting, inexact } = tally;
+        let Tally { mut view, threads: recorded, by_group, waiting, inexact } = tally;
         view.span_ns = span_ns;
         view.since_ns = now_ns.saturating_sub(began_ns);
         let lost = by_group.iter().filter(|&(&group, _)| self.grouping.kind(group).is_acquired());
-        view.lost_ns = lost.map(|(_, figures)| figures.wait_ns).sum();
+        let lost_ns = lost.map(|(_, figures)| figures.wait_ns).sum();
         self.sorts = self.grouping.sorts();
-        view.busy_ns = view.busy_ns.max(view.lost_ns);
-        remember(&mut self.lost, view.share(), REMEMBERED);
+        let lived_ns = recorded.iter().map(|thread| thread.lived_ns).sum();
+        view.time = ThreadTime::new(lost_ns, lived_ns, recorded, times);
+        remember(&mut self.lost, view.time.lost(), REMEMBERED);
         view.history = self.lost.clone();
         let several = view.processes.len() > 1;
         for index in 0..self.sorts.len() {
@@ -214,7 +218,7 @@ impl Table {
         sort.class.figures.locks = locks;
         let id = sort.groups[0];
         let history = self.history.entry(id).or_default();
-        remember(history, ratio(now.wait_ns, view.busy_ns), REMEMBERED_OF_CLASS);
+        remember(history, ratio(now.wait_ns, view.time.busy_ns).min(1.0), REMEMBERED_OF_CLASS);
         let history = history.clone();
         let exact = !sort.groups.iter().any(|group| inexact.contains(group));
         let holds =
@@ -225,6 +229,7 @@ impl Table {
             kind: sort.class.kind,
             waits: now.contended,
             wait_ns: now.wait_ns,
+            share: view.time.share(sort.class.kind, now.wait_ns),
             holds,
             waiting,
             history,
@@ -256,7 +261,7 @@ impl Table {
             return format!("{did} {}", names.text(id));
         }
         let line = figures.longest_site().and_then(|(stack, _)| names.line_of(stack));
-        line.map(|id| format!("waits at {}", names.text(id))).unwrap_or_default()
+        line.map(|id| format!("waiting in {}", names.text(id))).unwrap_or_default()
     }
 
     fn process(&mut self, looked: Looked, (span_ns, now_ns, began_ns): (u64, u64, u64), tally: &mut Tally) {
@@ -326,7 +331,11 @@ impl Table {
             if record.lives || looked.over && before.is_some_and(|before| before.lives) {
                 let lived = now_ns.saturating_sub(record.started_ns).min(span_ns);
                 tally.view.threads += 1;
-                tally.view.busy_ns += lived.saturating_sub(other_ns);
+                tally.threads.push(Recorded {
+                    lived_ns: lived,
+                    lock_wait_ns: lost_ns,
+                    other_wait_ns: other_ns,
+                });
                 if let Some(wait) = &record.waits
                     && let Some(&group) = by_address.get(&(wait.address, wait.kind))
                 {
@@ -658,32 +667,32 @@ mod tests {
     #[test]
     fn counting_begins_at_the_first_look_at_what_ran_before() {
         let mut table = Table::new(1_000);
-        let view = table.take(vec![looked(500, vec![lock(1, 8, 800)], 800, false)], 2_000, false);
-        assert!(view.rows.is_empty() && view.lost_ns == 0, "{view:?}");
-        let view = table.take(vec![looked(500, vec![lock(1, 12, 1_200)], 1_200, false)], 3_000, false);
+        let view = table.take(vec![looked(500, vec![lock(1, 8, 800)], 800, false)], None, 2_000, false);
+        assert!(view.rows.is_empty() && view.time.lost_ns == 0, "{view:?}");
+        let view = table.take(vec![looked(500, vec![lock(1, 12, 1_200)], 1_200, false)], None, 3_000, false);
         let row = &view.rows[0];
         assert_eq!((row.waits, row.wait_ns, row.holds, row.waiting), (4, 400, Some((4, 2_000)), 1));
-        assert_eq!((view.lost_ns, view.busy_ns, view.threads), (400, 1_000, 1));
+        assert_eq!((view.time.lost_ns, view.time.busy_ns, view.threads), (400, 1_000, 1));
         assert!(view.by_thread[0].doing.starts_with("waits for "), "{view:?}");
-        assert!((view.share() - 0.4).abs() < 1e-9);
+        assert!((view.time.lost() - 0.4).abs() < 1e-9);
         // Nothing has happened: the row stays.
-        let view = table.take(vec![looked(500, vec![lock(1, 12, 1_200)], 1_200, false)], 4_000, false);
-        assert_eq!((view.rows[0].wait_ns, view.lost_ns, view.rows[0].history.len()), (0, 0, 2));
+        let view = table.take(vec![looked(500, vec![lock(1, 12, 1_200)], 1_200, false)], None, 4_000, false);
+        assert_eq!((view.rows[0].wait_ns, view.time.lost_ns, view.rows[0].history.len()), (0, 0, 2));
         let detail = table.detail(view.rows[0].id).expect("it is known");
         assert!(detail.lines[0].1.starts_with("400 ns in 4 waits"), "{:?}", detail.lines);
         table.begin_anew();
-        let view = table.take(vec![looked(500, vec![lock(1, 12, 1_200)], 1_200, true)], 5_000, false);
+        let view = table.take(vec![looked(500, vec![lock(1, 12, 1_200)], 1_200, true)], None, 5_000, false);
         assert_eq!(view.processes.len(), 1);
     }
 
     #[test]
     fn a_process_that_began_later_counts_from_its_start() {
         let mut table = Table::new(1_000);
-        let view = table.take(vec![looked(1_500, vec![lock(1, 8, 800)], 800, false)], 3_000, false);
-        assert_eq!((view.rows[0].wait_ns, view.busy_ns), (800, 1_500));
+        let view = table.take(vec![looked(1_500, vec![lock(1, 8, 800)], 800, false)], None, 3_000, false);
+        assert_eq!((view.rows[0].wait_ns, view.time.busy_ns), (800, 1_500));
         // A lock that is another one's neighbour in the file, and of the same sort.
         let locks = vec![lock(1, 8, 800), lock(2, 4, 100)];
-        let view = table.take(vec![looked(1_500, locks, 900, false)], 4_000, false);
+        let view = table.take(vec![looked(1_500, locks, 900, false)], None, 4_000, false);
         assert_eq!(view.rows.iter().map(|row| row.wait_ns).sum::<u64>(), 100);
     }
 

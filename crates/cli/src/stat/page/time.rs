@@ -4,6 +4,7 @@ use maud::{Markup, html};
 
 use super::{percent_of, title};
 use crate::output::counted;
+use crate::stat::lost::cell;
 use crate::stat::report::{Report, ratio};
 use crate::stat::text::{duration, percent};
 use crate::stat::timeline::{Row, Share};
@@ -58,7 +59,8 @@ pub(super) fn picture(report: &Report) -> Markup {
         } @else {
             p.soft {
                 "The height is the number of threads that waited at a time, the colour who had the lock \
-                 meanwhile, by looks at the threads. Times are since the "
+                 meanwhile. Percentages are parts of the wait for that lock; over the whole run they are as \
+                 measured, and looks at the threads tell when. Times are since the "
                 @if report.about.delayed { "delay was over." } @else { "start." }
             }
             @for row in &timeline.classes { (class(report, row, &columns)) }
@@ -91,7 +93,7 @@ fn class(report: &Report, row: &Row, columns: &Columns) -> Markup {
     let highest = (0..columns.count).map(threads).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
     let waiters: Vec<String> = row.waiters.iter().map(|share| part(&share.threads, &share.ns, all)).collect();
     html! {
-        h3 { (title(of)) }
+        h3 { (title(of)) ": lost " (cell(report.share(of))) }
         figure.time {
             figcaption.soft {
                 "at most " (format!("{highest:.1}")) " threads waited at a time: " (waiters.join(", "))
@@ -127,7 +129,7 @@ fn name(share: &Share) -> String {
 }
 
 fn part(name: &str, ns: &[u64], all: u64) -> String {
-    format!("{name} {}", percent(ratio(ns.iter().sum(), all)))
+    format!("{name} {}", percent(ratio(ns.iter().sum(), all).min(1.0)))
 }
 
 /// A rectangle for each column, on top of the layers below.

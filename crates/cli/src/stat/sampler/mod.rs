@@ -21,6 +21,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use poundlock_statfile::LockKind;
+use rustc_hash::FxHashMap;
+
 use crate::launch::BlockedSignals;
 use crate::observe::proc;
 
@@ -41,6 +44,10 @@ const SEARCH_SHARE: u64 = 500;
 /// The pauses between searches begin with the first of these and grow to the second: at its start a program
 /// makes its threads.
 const SEARCH_NS: (u64, u64) = (1_000_000, 50_000_000);
+
+/// What threads, by our ids, wait for in their futex calls, or waited for last; kept by
+/// [`Engine`](crate::attach::Engine).
+pub(crate) type FutexWaits = Arc<Mutex<FxHashMap<u32, LockKind>>>;
 
 /// A thread that looks.
 pub(crate) struct Sampler {
@@ -68,9 +75,20 @@ impl Shared {
 
 impl Sampler {
     /// Starts to watch those processes, with all that they start, and all that leave a statistics file in
-    /// `dir`. All signals are blocked in its thread.
+    /// `dir`, which may be one such file. All signals are blocked in its thread.
     pub(crate) fn start(dir: &Path, whom: Whom, ids: Ids) -> std::io::Result<Sampler> {
-        let state = State { watch: Watch::new(dir, whom, ids, now()), stopped: false, cost_ns: 0 };
+        Self::start_with(dir, whom, ids, None)
+    }
+
+    /// The same of processes whose futex calls are seen: `calls` says what their threads wait for.
+    pub(crate) fn start_with(
+        dir: &Path,
+        whom: Whom,
+        ids: Ids,
+        calls: Option<FutexWaits>,
+    ) -> std::io::Result<Sampler> {
+        let watched = Watch::new(dir, whom, ids, calls, now());
+        let state = State { watch: watched, stopped: false, cost_ns: 0 };
         let shared = Arc::new(Shared { state: Mutex::new(state), stop: Condvar::new() });
         let of_thread = shared.clone();
         // A thread begins with the mask of the one that starts it.
@@ -86,6 +104,21 @@ impl Sampler {
         // Which programs the processes are by now.
         state.watch.discover(now());
         outcome(&mut state)
+    }
+
+    /// What was found since the last call, or since the start.
+    pub(crate) fn take(&self) -> Outcome {
+        let mut state = self.shared.state();
+        state.watch.discover(now());
+        let outcome = outcome(&mut state);
+        state.cost_ns = 0;
+        state.watch.begin_anew(now());
+        outcome
+    }
+
+    /// Watches another process, which leaves this statistics file.
+    pub(crate) fn watch(&self, pid: u32, file: &Path) {
+        self.shared.state().watch.also(pid, file);
     }
 
     /// Forgets what was found so far, and goes on.

@@ -55,21 +55,14 @@ pub(crate) struct StuckThread {
 }
 
 impl Outcome {
-    /// What threads wait for in futex calls is known otherwise: one that does nothing else is not idle.
-    pub(crate) fn futexes_are_seen(&mut self) {
-        let processes = self.processes.iter_mut().flat_map(|process| {
-            let threads = process.threads.iter_mut().map(|threads| &mut threads.times);
-            threads.chain([&mut process.times])
-        });
-        for times in processes.chain([&mut self.total]) {
-            if let Some(sum) = times.idle.remove(&Sleep::Futex) {
-                times.asleep.entry(Sleep::Futex).or_default().merge(sum);
-            }
-        }
-        let sums = self.processes.iter_mut().flat_map(|process| &mut process.sleeps.sums);
-        for sum in sums.filter(|sum| sum.what == Sleep::Futex) {
-            sum.purpose = Purpose::Blocked;
-        }
+    /// Where the time went of the threads of some processes, by their ids.
+    pub(crate) fn times_of(&self, is_wanted: impl Fn(u32) -> bool) -> Times {
+        let mut times = Times::default();
+        self.processes
+            .iter()
+            .filter(|process| is_wanted(process.pid))
+            .for_each(|process| times.merge(&process.times));
+        times
     }
 }
 
@@ -144,6 +137,9 @@ pub(crate) enum Sleep {
     Semaphore,
     /// The end of another thread.
     Join,
+    /// Threads that were woken before and have yet to leave the condition variable: inside the C library's
+    /// `pthread_cond_signal`, `pthread_cond_broadcast` or `pthread_cond_destroy`.
+    Signal,
     /// A futex that no wait in the file covers: a lock of Go, Rust's `std`, `parking_lot`, a static library.
     Futex,
     /// A system call, by name: `futex` where the file knows the wait.
@@ -160,7 +156,7 @@ impl Sleep {
         match self {
             Sleep::Condition | Sleep::Semaphore | Sleep::Join | Sleep::Futex => true,
             Sleep::Call(name) => name == crate::observe::calls::FUTEX || self.is_for_events(),
-            Sleep::Lock | Sleep::Barrier | Sleep::OutsideCalls | Sleep::Hidden => false,
+            Sleep::Lock | Sleep::Barrier | Sleep::Signal | Sleep::OutsideCalls | Sleep::Hidden => false,
         }
     }
 
@@ -275,7 +271,7 @@ impl Times {
         self.lived_ns.saturating_sub(rest)
     }
 
-    pub(super) fn merge(&mut self, other: &Times) {
+    pub(crate) fn merge(&mut self, other: &Times) {
         // A sum is known only if each part of it is.
         self.ready_ns = match (self.ready_ns, other.ready_ns) {
             _ if self.lived_ns == 0 => other.ready_ns,

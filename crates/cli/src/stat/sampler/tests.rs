@@ -1,13 +1,14 @@
 //! What the sampler finds in programs whose threads do one thing until standard input ends: so each test
 //! waits for what it is to see, however long that takes.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use poundlock_testing::{compile_c, preload_library, scratch, until};
 
 use super::series::{Party, Waited, merge};
-use super::{Ids, Outcome, Process, Sampler, Sleep, Threads, WaitedLock, Whom};
+use super::{Estimate, Ids, Outcome, Process, Sampler, Sleep, Threads, WaitedLock, Whom};
 
 /// The program in this file of `tests/stat`, with the helpers of `tests/dropin`.
 macro_rules! source {
@@ -249,6 +250,19 @@ fn futexes_of_others_are_counted_as_such() {
     });
     assert!(outcome.locks.is_empty() && outcome.total.locks().samples == 0, "{outcome:#?}");
     assert_eq!(only(&outcome).times.foreign_futex(), outcome.total.foreign_futex());
+    watched.finish();
+}
+
+#[test]
+fn a_call_that_signals_and_waits_is_told_from_a_lock_of_others() {
+    let watched = Watched::start_on("glibc", source!("futexes.c"), &["signal"]);
+    let outcome = watched.until("the holder was seen inside the call", |outcome| {
+        let seen = |sleeps: &BTreeMap<Sleep, Estimate>| {
+            sleeps.get(&Sleep::Signal).is_some_and(|s| s.samples >= MANY)
+        };
+        the_lock(outcome).is_some_and(|lock| seen(&lock.holder.asleep)) && seen(&outcome.total.asleep)
+    });
+    assert_eq!(outcome.total.foreign_futex().samples, 0, "{outcome:#?}");
     watched.finish();
 }
 

@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use poundlock_statfile::{Error, Live, LiveHold, LiveLock, LiveThread, LockKind};
 
+use rustc_hash::FxHashMap;
+
+use super::FutexWaits;
 use super::graph;
 use super::outcome::{
     Graph, Hidden, Holder, Outcome, Process, Sleep, SleepSum, Sleeping, Stuck, StuckThread, Threads, Times,
@@ -82,9 +85,12 @@ impl Random {
 
 /// All that is known.
 pub(super) struct Watch {
-    dir: PathBuf,
+    /// Directories of statistics files, and files.
+    places: Vec<PathBuf>,
     whom: Whom,
     ids: Ids,
+    /// What threads wait for in futex calls, where these are seen.
+    calls: Option<FutexWaits>,
     began: u64,
     last: u64,
     looks: u64,
@@ -185,11 +191,12 @@ struct Chain {
 }
 
 impl Watch {
-    pub(super) fn new(dir: &Path, whom: Whom, ids: Ids, now: u64) -> Watch {
+    pub(super) fn new(dir: &Path, whom: Whom, ids: Ids, calls: Option<FutexWaits>, now: u64) -> Watch {
         Watch {
-            dir: dir.to_path_buf(),
+            places: vec![dir.to_path_buf()],
             whom,
             ids,
+            calls,
             began: now,
             last: now,
             looks: 0,
@@ -219,9 +226,22 @@ impl Watch {
         }
     }
 
+    /// Watches another process, which leaves this statistics file.
+    pub(super) fn also(&mut self, pid: u32, file: &Path) {
+        if let Whom::Processes(pids) = &mut self.whom
+            && !pids.contains(&pid)
+        {
+            pids.push(pid);
+        }
+        self.places.push(file.to_path_buf());
+    }
+
     /// Finds processes, their files and their threads.
     pub(super) fn discover(&mut self, now: u64) {
-        let files = by_process(&self.dir);
+        let mut files: BTreeMap<u32, BTreeMap<u32, PathBuf>> = BTreeMap::new();
+        for (pid, numbered) in self.places.iter().flat_map(|place| by_process(place)) {
+            files.entry(pid).or_default().extend(numbered);
+        }
         let mut pids: Vec<(u32, u32)> = match &self.whom {
             Whom::Processes(pids) => pids.iter().map(|&pid| (pid, 0)).collect(),
             Whom::Children => proc::children_of(std::process::id()),
@@ -320,6 +340,10 @@ impl Watch {
             cpu: None,
         };
         process.find_threads(now, &mut self.files);
+        // What ran before it was watched did not do so for us.
+        if matches!(&self.whom, Whom::Processes(pids) if pids.contains(&pid)) {
+            process.begin_anew(now);
+        }
         self.processes.push(process);
     }
 
@@ -364,6 +388,8 @@ impl Watch {
         let all: usize = self.processes.iter().map(|process| process.threads.len()).sum();
         let (picks, before) = (self.picks, proc::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0));
         let mut looks = 0;
+        let calls = self.calls.clone();
+        let calls = calls.as_ref().map(|calls| calls.lock().unwrap_or_else(PoisonError::into_inner));
         for process in &mut self.processes {
             // Each thread has the same chance, so that each sample says as much as any other.
             let picked = process
@@ -378,7 +404,8 @@ impl Watch {
             let records: HashMap<u32, LiveThread> =
                 process.counted.iter().map(|thread| (thread.tid, *thread)).collect();
             for tid in picked {
-                process.look_at_thread(tid, now, &records, (&mut self.files, &mut self.shared));
+                let known = (&records, calls.as_deref());
+                process.look_at_thread(tid, now, known, (&mut self.files, &mut self.shared));
                 looks += 1;
             }
         }
@@ -679,7 +706,7 @@ impl Watched {
         &mut self,
         tid: u32,
         now: u64,
-        records: &HashMap<u32, LiveThread>,
+        (records, calls): (&HashMap<u32, LiveThread>, Option<&FxHashMap<u32, LockKind>>),
         (room, shared): (&mut usize, &mut Shared),
     ) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
@@ -710,7 +737,10 @@ impl Watched {
         });
         let is_thread = |tid| records.contains_key(&tid) || self.thread(tid).is_some();
         let wait = wait.filter(|_| !matches!(seen, Seen::Call(call) if !call.may_be_a_wait()));
-        let asleep = sleep(seen, wait, is_thread);
+        let by_call =
+            || calls.filter(|_| matches!(seen, Seen::Call(call) if call.waits_for_futex()))?.get(&tid);
+        let wait = wait.or_else(|| by_call().copied());
+        let asleep = sleep(seen, wait, self.live.as_ref(), is_thread);
         if asleep == Some(Sleep::Hidden) {
             self.about.hidden.insert(Hidden::Calls);
         }
@@ -829,7 +859,7 @@ impl Watched {
             (Seen::Gone, _) | (_, None) => Fate::Unknown,
             _ if moved => Fate::Running,
             (Seen::Ready, Some(sums)) => Fate::Undecided { tid, hold, sums },
-            _ => sleep(seen, wait, |_| false).map_or(Fate::Unknown, Fate::Asleep),
+            _ => sleep(seen, wait, Some(live), |_| false).map_or(Fate::Unknown, Fate::Asleep),
         }
     }
 
@@ -871,7 +901,7 @@ impl Watched {
             if let Some((_, thread)) = self.thread(inside.tid) {
                 inside.name = thread.task.name().unwrap_or_else(|| thread.name.to_string());
                 let kind = inside.waits_for.as_ref().map(|_| LockKind::Mutex);
-                inside.asleep = sleep(thread.task.look(), kind, |_| false);
+                inside.asleep = sleep(thread.task.look(), kind, self.live.as_ref(), |_| false);
             }
         }
         graph
@@ -937,7 +967,12 @@ fn group() -> (u64, Tally) {
 
 /// What a thread sleeps for, given the kind of lock in whose wait the file shows it. `None` if it does not
 /// sleep.
-fn sleep(seen: Seen, wait: Option<LockKind>, is_thread: impl Fn(u32) -> bool) -> Option<Sleep> {
+fn sleep(
+    seen: Seen,
+    wait: Option<LockKind>,
+    live: Option<&Live>,
+    is_thread: impl Fn(u32) -> bool,
+) -> Option<Sleep> {
     if matches!(seen, Seen::Ready | Seen::Gone) {
         return None;
     }
@@ -951,7 +986,14 @@ fn sleep(seen: Seen, wait: Option<LockKind>, is_thread: impl Fn(u32) -> bool) ->
         None => match seen {
             // The word that the C library has a joiner wait on is the other thread's id.
             Seen::Call(call) if call.waits_for_futex() => {
-                if u32::try_from(call.arguments[2]).is_ok_and(is_thread) { Sleep::Join } else { Sleep::Futex }
+                let signals = || live?.condition_around(call.futex()?.word);
+                if u32::try_from(call.arguments[2]).is_ok_and(is_thread) {
+                    Sleep::Join
+                } else if signals().is_some() {
+                    Sleep::Signal
+                } else {
+                    Sleep::Futex
+                }
             }
             Seen::Call(call) => Sleep::Call(calls::name(call.number)),
             Seen::Outside => Sleep::OutsideCalls,
@@ -1010,13 +1052,13 @@ mod tests {
         let private_wait = (libc::FUTEX_WAIT_BITSET | libc::FUTEX_CLOCK_REALTIME) as u64;
         let arguments = [0x7f00, private_wait, 71, 0, 0, 0];
         let seen = Seen::Call(Call { number: libc::SYS_futex, arguments });
-        assert_eq!(sleep(seen, None, |tid| tid == 71), Some(Sleep::Join));
-        assert_eq!(sleep(seen, None, |_| false), Some(Sleep::Futex));
-        assert_eq!(sleep(seen, Some(LockKind::RwReaders), |_| true), Some(Sleep::Lock));
-        assert_eq!(sleep(seen, Some(LockKind::Condition), |_| true), Some(Sleep::Condition));
-        assert_eq!(sleep(Seen::Ready, Some(LockKind::Mutex), |_| true), None);
+        assert_eq!(sleep(seen, None, None, |tid| tid == 71), Some(Sleep::Join));
+        assert_eq!(sleep(seen, None, None, |_| false), Some(Sleep::Futex));
+        assert_eq!(sleep(seen, Some(LockKind::RwReaders), None, |_| true), Some(Sleep::Lock));
+        assert_eq!(sleep(seen, Some(LockKind::Condition), None, |_| true), Some(Sleep::Condition));
+        assert_eq!(sleep(Seen::Ready, Some(LockKind::Mutex), None, |_| true), None);
         // A call that the file knows is not one of a lock that nobody knows.
-        let counted = sleep(seen, Some(LockKind::Futex), |_| false).expect("it sleeps");
+        let counted = sleep(seen, Some(LockKind::Futex), None, |_| false).expect("it sleeps");
         assert!(counted != Sleep::Futex && counted.is_idling() && !counted.is_for_events(), "{counted:?}");
     }
 }
