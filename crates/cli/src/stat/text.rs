@@ -739,9 +739,19 @@ fn details(names: &Names, class: &Class) -> String {
 /// The call that signals or destroys a condition variable in which threads wait for this futex, if they do.
 fn signals_in(names: &Names, class: &Class) -> Option<&'static str> {
     let (stack, _) = class.figures.longest_site().filter(|_| class.kind == LockKind::Futex)?;
-    let functions = names.frames(stack).iter().map(|&id| &*names.frame_of(id).function);
+    signalling(names.frames(stack).iter().map(|&id| &*names.frame_of(id).function))
+}
+
+/// The call that signals or destroys a condition variable among the innermost functions of a stack, some of which
+/// may be inlined into it.
+fn signalling<'f>(mut functions: impl Iterator<Item = &'f str>) -> Option<&'static str> {
+    const INNERMOST: usize = 8;
     let calls = ["pthread_cond_signal", "pthread_cond_broadcast", "pthread_cond_destroy"];
-    functions.take(3).find_map(|function| calls.into_iter().find(|call| function.contains(call)))
+    let of = |function: &str| {
+        let name = function.trim_start_matches('_');
+        calls.into_iter().find(|&call| name.strip_prefix(call).is_some_and(|end| !end.starts_with('_')))
+    };
+    functions.by_ref().take(INNERMOST).find_map(of)
 }
 
 /// Where threads wait longest for what is no lock, and how they get there.
@@ -898,7 +908,7 @@ pub(crate) fn percent(ratio: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Length, Page, Part, Style, command_line, duration, percent, visible};
+    use super::{Length, Page, Part, Style, command_line, duration, percent, signalling, visible};
 
     /// A page whose parts have so many lines.
     fn page(length: Length, columns: usize, parts: &[(Part, usize)]) -> String {
@@ -973,6 +983,21 @@ mod tests {
         assert_eq!(percent(0.0001), "<0.1 %");
         assert_eq!(percent(0.0005), "0.1 %");
         assert_eq!(percent(0.1234), "12.3 %");
+    }
+
+    #[test]
+    fn a_call_that_signals_is_known_whatever_is_inlined_into_it() {
+        let with_lines = [
+            "futex_wait",
+            "futex_wait_simple",
+            "__condvar_quiesce_and_switch_g1",
+            "___pthread_cond_broadcast",
+            "shop::Queue<int>::put",
+        ];
+        assert_eq!(signalling(with_lines.into_iter()), Some("pthread_cond_broadcast"));
+        let exported = ["pthread_cond_signal@@GLIBC_2.3.2", "notify"];
+        assert_eq!(signalling(exported.into_iter()), Some("pthread_cond_signal"));
+        assert_eq!(signalling(["", "wait", "pthread_cond_signal_all"].into_iter()), None);
     }
 
     #[test]
