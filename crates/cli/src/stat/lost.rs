@@ -4,7 +4,8 @@
 //!
 //! 1. idle time: a second or more (or all its life) in which it was asleep for nine tenths, nearly all of that
 //!    for conditions, semaphores, joins, futexes or requests, and waited for no lock;
-//! 2. sleep in calls that wait for requests or for a time ([`Sleep::is_for_events`](super::sampler::Sleep));
+//! 2. sleep between requests, in calls that wait for others or for a time
+//!    ([`Times::for_events_ns`](super::sampler::Times));
 //! 3. sleep in which nobody looked at it.
 //!
 //! The sampler measures all three. Where it has seen less than nine tenths of the threads' lives (short runs,
@@ -107,6 +108,7 @@ mod tests {
             ]
             .into(),
             idle: [(Sleep::Condition, Estimate { ns: 300 * MS, samples: 30 })].into(),
+            for_events_ns: 50 * MS,
             unknown_ns: 50 * MS,
             ..Times::default()
         };
