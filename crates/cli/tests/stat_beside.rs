@@ -68,7 +68,7 @@ fn a_program_that_takes_no_library_is_watched_from_outside() {
         std::fs::write(&file, OWN_LOCK).expect("it can be written");
         made(
             Command::new(compiler).args(["-O1", "-g", "-o"]).arg(&program).arg(&file),
-            &[file.clone()],
+            std::slice::from_ref(&file),
             &program,
         );
         programs.push((program, "built for musl"));
@@ -155,7 +155,11 @@ fn monitors_of_java_are_seen_beside_the_library() {
     let dir = scratch();
     let (file, built) = (dir.join("Contended.java"), dir.join("Contended.class"));
     std::fs::write(&file, include_str!("../../../tests/attach/Contended.java")).expect("it can be written");
-    made(Command::new(javac).args(["-J-Xmx256m", "-d"]).arg(&dir).arg(&file), &[file.clone()], &built);
+    made(
+        Command::new(javac).args(["-J-Xmx256m", "-d"]).arg(&dir).arg(&file),
+        std::slice::from_ref(&file),
+        &built,
+    );
     let options = ["-Xmx128m", "-XX:+UseSerialGC", "-cp"].map(OsStr::new);
     let program = [dir.as_os_str(), OsStr::new("Contended"), OsStr::new("1000000")];
     let command = [&[java.as_os_str()][..], &options, &program].concat();

@@ -131,18 +131,18 @@ impl Call {
     /// Whether waits for locks, conditions and semaphores sleep in it. In any other call a thread does something
     /// else, though it may be about to wait, or have waited just before.
     pub(crate) fn may_be_a_wait(&self) -> bool {
-        match self.number {
+        matches!(
+            self.number,
             libc::SYS_futex
-            | FUTEX_WAITV
-            | FUTEX_WAIT
-            | libc::SYS_restart_syscall
-            | libc::SYS_nanosleep
-            | libc::SYS_clock_nanosleep
-            | libc::SYS_sched_yield
-            | libc::SYS_semop
-            | libc::SYS_semtimedop => true,
-            _ => false,
-        }
+                | FUTEX_WAITV
+                | FUTEX_WAIT
+                | libc::SYS_restart_syscall
+                | libc::SYS_nanosleep
+                | libc::SYS_clock_nanosleep
+                | libc::SYS_sched_yield
+                | libc::SYS_semop
+                | libc::SYS_semtimedop
+        )
     }
 
     /// Whether it may end by a time limit of its own. Unknown calls may.
