@@ -15,7 +15,7 @@
 //! | `stuck` | at the end every thread had waited for another one for a second or more | sampler |
 //! | `asleep` | not for locks that are known: threads slept where only the program's own threads can wake them | sampler |
 //! | `idle` | threads had nothing to do for nine tenths of their time | sampler |
-//! | `false_alarm` | waiting for locks took next to nothing of the threads' time, and all else has a name | both |
+//! | `false_alarm` | waiting for locks took next to nothing of the threads' time, or none was used, and all else has a name | both |
 //! | `keep_locks` | what another lock can save is next to nothing of the threads' time | recorder |
 //!
 //! One finding about a class: the first that applies, in the order of what explains most. A share of the
@@ -499,7 +499,7 @@ fn elsewhere(report: &Report) -> Option<Finding> {
         return Some(Finding {
             kind: "asleep",
             text: format!(
-                "{} of the time in which threads had something to do they were {place}: {why}{rest}",
+                "threads were {place} for {} of the time in which they had something to do: {why}{rest}",
                 percent(share)
             ),
             line: line.unwrap_or_default(),
@@ -520,23 +520,22 @@ fn elsewhere(report: &Report) -> Option<Finding> {
             share,
         });
     }
-    // Where no lock was used, there is none to clear.
-    report.locks().next()?;
-    let most = match sleeps::account(&parts, busy, PARTS) {
-        account if account.is_empty() => account,
-        account => format!("; they were {account}"),
-    };
-    let idle = if idle.is_empty() { idle } else { format!(". Besides they were idle: {idle}") };
-    Some(Finding {
-        kind: "false_alarm",
-        text: format!(
+    let account = sleeps::account(&parts, busy, PARTS);
+    let idle = if idle.is_empty() { idle } else { format!(". Beside that time, threads were idle: {idle}") };
+    let text = match (report.locks().next(), account.as_str()) {
+        // No lock was used, so that there is none to clear.
+        (None, "") => return None,
+        (None, account) => {
+            format!("in the time in which threads had something to do they were {account}{idle}")
+        }
+        (Some(_), account) => format!(
             "locks are not what this program waits for: they took {} of the time in which threads had something to \
-             do{most}{idle}",
+             do{}{account}{idle}",
             percent(lost),
+            if account.is_empty() { "" } else { "; threads were " },
         ),
-        line: String::new(),
-        share: lost,
-    })
+    };
+    Some(Finding { kind: "false_alarm", text, line: String::new(), share: lost })
 }
 
 /// What another lock can save at most of the waiting for a class. Mutexes of long sections: no lock shortens the
@@ -583,10 +582,10 @@ fn keep_locks(report: &Report) -> Option<Finding> {
     })
 }
 
-/// Where threads that look idle sleep, if that is most of their time.
+/// Where threads that look idle sleep, if that is a tenth of their time or more: a thread that polls looks idle.
 fn idle(report: &Report, all: u64) -> String {
     let lived = report.sampled.as_ref().map_or(0, |sampled| sampled.total.lived_ns);
-    if all < lived / 2 {
+    if all < lived / 10 {
         return String::new();
     }
     let mut parts: Vec<sleeps::Part> = Vec::new();

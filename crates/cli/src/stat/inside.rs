@@ -305,14 +305,16 @@ impl Inside {
         }
     }
 
-    /// The locks that ended threads hold and others wait for: the thread, the lock, and how many threads wait.
+    /// The locks that ended threads hold and others wait for: the thread, the lock, and how many threads wait. A
+    /// program that is about to exit leaves locks to nobody on purpose, so that one waiter has to wait for long.
     fn left(&self) -> Vec<(usize, &Place, usize)> {
         let waiters = |ended: usize, address: u64| {
-            let waits = |thread: &&Thread| {
-                thread.held_by.contains(&ended)
-                    && thread.waits_for.as_ref().is_some_and(|place| place.address == address)
+            let waits = |thread: &Thread| {
+                let place = thread.waits_for.as_ref().filter(|place| place.address == address)?;
+                thread.held_by.contains(&ended).then_some(place.for_ns.unwrap_or(u64::MAX))
             };
-            self.threads.iter().filter(waits).count()
+            let waits: Vec<u64> = self.threads.iter().filter_map(waits).collect();
+            if waits.iter().any(|&ns| ns >= LONG_NS) { waits.len() } else { 0 }
         };
         let ended = self.threads.iter().enumerate().filter(|(_, thread)| thread.ended_ns.is_some());
         let places = ended.flat_map(|(n, thread)| thread.holds.iter().map(move |place| (n, place)));
@@ -518,5 +520,8 @@ mod tests {
     #[test]
     fn an_ended_thread_nobody_waits_for_is_left_out() {
         assert!(inside(vec![holder(7, Some("loader"))], Vec::new()).threads.is_empty());
+        // Nor does a program that exits meanwhile stand still.
+        let records = vec![waiter(8, 5 * SECOND - 1000), holder(7, Some("loader"))];
+        assert!(!inside(records, Vec::new()).is_stuck());
     }
 }
