@@ -974,6 +974,38 @@ fn members_of_objects_are_known_by_their_classes() {
 }
 
 #[test]
+fn locks_in_the_objects_that_a_function_is_given_have_the_name_of_their_member() {
+    let source = concat!(
+        await_sleep!(),
+        r#"
+        #include <mutex>
+        #include <thread>
+        struct Account { std::mutex m; long balance = 100; };
+        __attribute__((noinline)) void transfer(Account &from, Account &to, long amount) {
+            std::lock_guard<std::mutex> of(from.m);
+            std::lock_guard<std::mutex> and_of(to.m);
+            from.balance -= amount, to.balance += amount;
+        }
+        int main() {
+            auto *accounts = new Account[2];
+            int tid = 0;
+            accounts[1].m.lock();
+            std::thread waiter([&] {
+                __atomic_store_n(&tid, syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+                transfer(accounts[0], accounts[1], 5);
+            });
+            await_sleep(&tid);
+            accounts[1].m.unlock();
+            waiter.join();
+        }
+    "#
+    );
+    let (_, document) = classes(&[], &compile_cpp(source, &[]));
+    let locks = class(&document, |name| name == "Account::m");
+    assert_eq!(text(locks, "origin"), "member", "{locks:#}");
+}
+
+#[test]
 fn names_are_those_of_programmers_and_whole_in_json() {
     let source = concat!(
         await_sleep!(),

@@ -61,19 +61,7 @@ impl Members {
         name: impl FnOnce() -> String,
         entry: &Entry<'a>,
     ) {
-        let of_type = || {
-            let mut of = entry.attr_value(gimli::DW_AT_type)?;
-            for _ in 0..DEEPEST {
-                let (_, entry) = reader.entry(of)?;
-                if let Some(name) = reader.name(&entry).filter(|name| is_lock(name, None)) {
-                    return Some(name);
-                }
-                // A lock may have another name in the program.
-                of = entry.attr_value(gimli::DW_AT_type).filter(|_| names_another(&entry))?;
-            }
-            None
-        };
-        if let (Some(member), Some(of_type)) = (reader.name(entry), of_type()) {
+        if let (Some(member), Some(of_type)) = (reader.name(entry), lock_type(reader, entry)) {
             let known = self.structs.entry(of);
             let known = known.or_insert_with(|| Struct { name: name(), locks: Vec::new() });
             known.locks.push((member, of_type));
@@ -194,6 +182,19 @@ impl<'a> Taker<'_, '_, 'a> {
     }
 }
 
+/// The lock that a member is, by the name of its type. A lock may have another name in the program.
+fn lock_type<'a>(reader: &Reader<'_, 'a>, member: &Entry<'a>) -> Option<String> {
+    let mut of = member.attr_value(gimli::DW_AT_type)?;
+    for _ in 0..DEEPEST {
+        let (_, entry) = reader.entry(of)?;
+        if let Some(name) = reader.name(&entry).filter(|name| is_lock(name, None)) {
+            return Some(name);
+        }
+        of = entry.attr_value(gimli::DW_AT_type).filter(|_| names_another(&entry))?;
+    }
+    None
+}
+
 /// Whether a type is another one under a name, or with a qualifier.
 pub(crate) fn names_another(entry: &Entry<'_>) -> bool {
     matches!(
@@ -245,7 +246,11 @@ impl<'a> Search<'_, '_, '_, 'a> {
         let Ok(root) = tree.root() else { return };
         let mut children = root.children();
         while let Ok(Some(child)) = children.next() {
-            let is_part = matches!(child.entry().tag(), gimli::DW_TAG_member | gimli::DW_TAG_inheritance);
+            // What a lock is made of, a `std::mutex` of a pthread mutex, is no other lock.
+            let is_part = match child.entry().tag() {
+                gimli::DW_TAG_member => lock_type(self.taker.reader, child.entry()).is_none(),
+                tag => tag == gimli::DW_TAG_inheritance,
+            };
             if let Some(of) = child.entry().attr_value(gimli::DW_AT_type).filter(|_| is_part) {
                 self.reach(of, depth + 1);
             }

@@ -1,7 +1,7 @@
 //! Threads that were inside locks when the figures were read: who holds what since when, who waits for what,
 //! who waits for each other, and who waits for a thread that has ended.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use poundlock_statfile::{LockKind, LockStats, Snapshot};
 use serde::Serialize;
@@ -208,18 +208,33 @@ impl Inside {
         self.find_cycles(base);
     }
 
-    /// Calls locks as the tables do, where these have a name for them.
+    /// Calls locks as the tables do, where these have a name for them. Locks of one name have their addresses
+    /// behind it: a sentence on two of them would read as if it were on one.
     pub(super) fn name_as(&mut self, name_of: impl Fn(u32, (u64, LockKind)) -> Option<String>) {
-        for thread in &mut self.threads {
-            for place in thread.waits_for.iter_mut().chain(&mut thread.holds) {
-                let Some(name) = name_of(thread.pid, place.key) else { continue };
-                place.lock = match side(place.key.1) {
-                    Some(side) => format!("{name}, {side}"),
-                    None => name.clone(),
-                };
-                place.object.0 = name;
+        let mut named: HashMap<String, HashSet<(u32, u64)>> = HashMap::new();
+        for (pid, place) in self.places() {
+            if let Some(name) = name_of(pid, place.key) {
+                named.entry(name).or_default().insert((pid, place.address));
             }
         }
+        for (pid, place) in self.places() {
+            let Some(mut name) = name_of(pid, place.key) else { continue };
+            if named[&name].len() > 1 {
+                name += &format!(" ({:#x})", place.address);
+            }
+            place.lock = match side(place.key.1) {
+                Some(side) => format!("{name}, {side}"),
+                None => name.clone(),
+            };
+            place.object.0 = name;
+        }
+    }
+
+    /// All places, each with its process.
+    fn places(&mut self) -> impl Iterator<Item = (u32, &mut Place)> {
+        self.threads.iter_mut().flat_map(|thread| {
+            thread.waits_for.iter_mut().chain(&mut thread.holds).map(|place| (thread.pid, place))
+        })
     }
 
     /// Adds what the sampler knows of the threads. The id of an ended thread may be a living thread's by now.
@@ -492,6 +507,20 @@ mod tests {
         assert!(is_alarm(&lines[0]) && !is_alarm(&lines[1]));
         assert!(lines[2].starts_with("  thread 7 (reader) of process 9 waits"), "{lines:#?}");
         assert!(lines[2].ends_with("held by thread 7 (loader, ended)"), "{lines:#?}");
+    }
+
+    #[test]
+    fn locks_of_one_name_have_their_addresses() {
+        let waits_for = |holds: Vec<HoldNow>| {
+            let records = vec![ThreadStats { holds, ..waiter(7, 4 * SECOND) }, holder(8, None)];
+            let mut inside = inside(records, Vec::new());
+            inside.name_as(|_, _| Some("Account::m".to_owned()));
+            inside.threads.swap_remove(0).waits_for.expect("it waits").lock
+        };
+        assert_eq!(waits_for(Vec::new()), "Account::m");
+        let mut holds = holder(7, None).holds;
+        holds[0].address += 64;
+        assert_eq!(waits_for(holds), "Account::m (0x1000)");
     }
 
     #[test]
