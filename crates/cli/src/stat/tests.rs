@@ -216,7 +216,7 @@ pub(crate) fn random_run(seed: u64) -> Run {
         let lived = RUN_NS - started_ns;
         lived_ns += lived;
         // Looks may have seen a part of it only.
-        let seen = |ns: u64| if (seed + tid) % 8 == 0 { ns / 3 } else { ns };
+        let seen = |ns: u64| if (seed + tid).is_multiple_of(8) { ns / 3 } else { ns };
         let mut left = lived;
         let mut record = ThreadStats {
             record: tid as u32,
@@ -267,7 +267,7 @@ pub(crate) fn random_run(seed: u64) -> Run {
     };
     let of_it = Process { pid: 7, times: times.clone(), ..Process::default() };
     let outcome = Outcome { looks: 100, total: times, processes: vec![of_it, other], ..Outcome::default() };
-    Run { snapshot, sampled: (seed % 4 != 0).then_some(outcome) }
+    Run { snapshot, sampled: (!seed.is_multiple_of(4)).then_some(outcome) }
 }
 
 /// All forms of a report.

@@ -186,11 +186,9 @@ impl Page {
                 writeln!(self.text, "No {which} was used.")?;
             }
         }
-        if let Some(view) = &report.beside {
-            if let Some(line) = view.headline() {
-                let line = self.strong(&line);
-                self.wrap("", &line);
-            }
+        if let Some(line) = report.beside.as_ref().and_then(|view| view.headline()) {
+            let line = self.strong(&line);
+            self.wrap("", &line);
         }
         for finding in diagnosis {
             let line = format!("* {}", finding.text);
