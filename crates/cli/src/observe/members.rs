@@ -143,6 +143,11 @@ impl<'a> Taker<'_, '_, 'a> {
             }
             let is_variable = matches!(entry.tag(), gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter);
             if let Some(of) = self.type_of(entry, 0).filter(|_| is_variable) {
+                // A lock that the function is given may be in anything. Inlined functions are given those of others.
+                let is_given = entry.depth() == 1 && entry.tag() == gimli::DW_TAG_formal_parameter;
+                if is_given && self.is_to_lock(of) {
+                    return None;
+                }
                 search.reach(of, 0);
             }
         }
@@ -166,6 +171,16 @@ impl<'a> Taker<'_, '_, 'a> {
             let origin = entry.attr_value(gimli::DW_AT_abstract_origin).filter(|_| depth < DEEPEST)?;
             self.type_of(&self.reader.entry(origin)?.1, depth + 1)
         })
+    }
+
+    /// Whether a type is a pointer or a reference to a lock of the kind.
+    fn is_to_lock(&self, of: AttributeValue<Slice<'a>>) -> bool {
+        let target = || {
+            let (_, pointer) = self.plain(of).filter(|(_, entry)| is_pointer(entry))?;
+            let (_, entry) = self.plain(pointer.attr_value(gimli::DW_AT_type)?)?;
+            self.reader.name(&entry)
+        };
+        target().is_some_and(|name| is_lock(&name, Some(self.kind)))
     }
 
     /// Through names of types, and what does not change them.
@@ -233,7 +248,9 @@ impl<'a> Search<'_, '_, '_, 'a> {
             entry.tag(),
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type
         );
-        if !is_struct || self.seen.len() >= TYPES || !self.seen.insert(at) {
+        // What a lock is made of, a `std::mutex` of a pthread mutex, is no other lock.
+        let is_one = || self.taker.reader.name(&entry).is_some_and(|name| is_lock(&name, None));
+        if !is_struct || self.seen.len() >= TYPES || is_one() || !self.seen.insert(at) {
             return;
         }
         if let Some(known) = self.taker.members.structs.get(&(self.taker.unit, at)) {
@@ -246,11 +263,7 @@ impl<'a> Search<'_, '_, '_, 'a> {
         let Ok(root) = tree.root() else { return };
         let mut children = root.children();
         while let Ok(Some(child)) = children.next() {
-            // What a lock is made of, a `std::mutex` of a pthread mutex, is no other lock.
-            let is_part = match child.entry().tag() {
-                gimli::DW_TAG_member => lock_type(self.taker.reader, child.entry()).is_none(),
-                tag => tag == gimli::DW_TAG_inheritance,
-            };
+            let is_part = matches!(child.entry().tag(), gimli::DW_TAG_member | gimli::DW_TAG_inheritance);
             if let Some(of) = child.entry().attr_value(gimli::DW_AT_type).filter(|_| is_part) {
                 self.reach(of, depth + 1);
             }
