@@ -38,6 +38,8 @@ const PLACES: usize = 4096;
 /// many, but for the first milliseconds.
 const MAP_SHARE: u64 = 500;
 const MAP_NS: u64 = 20_000_000;
+/// Beyond that, the stacks of one process are read once in this time all the same, so that no program is without.
+const EXTRA_NS: u64 = 50_000_000;
 /// The mappings are read again no sooner than after this, and twice as long each time that they were the same.
 const REMAP_NS: u64 = 20_000_000;
 /// What a file descriptor is stays known for this long.
@@ -104,6 +106,8 @@ pub(super) struct Shared {
     look_again: u64,
     /// The CPU time that mappings and stacks took, from the first one on.
     mapping: Option<(u64, u64)>,
+    /// The last look beyond that time, and the process whose stacks it may read.
+    extra: (u64, u32),
     stack: Vec<u8>,
 }
 
@@ -177,7 +181,7 @@ impl Sleeps {
         let still = || {
             task.look_closely().1 == doing && task.sums().is_some_and(|after| after.arrivals == sums.arrivals)
         };
-        if shared.is_over_budget(now) {
+        if shared.is_over_budget(pid, now) {
             return at;
         }
         let before_stack = cost();
@@ -242,7 +246,7 @@ impl Sleeps {
 
     /// Reads what is mapped. False if that is as before.
     fn map(&mut self, pid: u32, shared: &mut Shared, now: u64) -> bool {
-        if shared.is_over_budget(now) {
+        if shared.is_over_budget(pid, now) {
             return false;
         }
         let before = cost();
@@ -405,9 +409,15 @@ impl Sleeps {
 
 impl Shared {
     /// Whether stacks and mappings have taken more of a CPU than they may. Samples go without a stack then.
-    fn is_over_budget(&mut self, now: u64) -> bool {
+    fn is_over_budget(&mut self, pid: u32, now: u64) -> bool {
         let (since, taken) = *self.mapping.get_or_insert((now, 0));
-        taken > MAP_NS + now.saturating_sub(since) / MAP_SHARE
+        if taken <= MAP_NS + now.saturating_sub(since) / MAP_SHARE {
+            return false;
+        }
+        if now >= self.extra.0 + EXTRA_NS {
+            self.extra = (now, pid);
+        }
+        self.extra != (now, pid)
     }
 
     fn spend(&mut self, now: u64, ns: u64) {
