@@ -72,7 +72,7 @@ fn waits_for_condition_variables_are_replayed_and_crashes_are_survived() {
     let queue = compile_c(QUEUE, &["-g"]);
     let file = scratch().join("recording");
     let mut cmd = poundlock();
-    cmd.args(["stat", "--record"]).arg(&file).arg("--").arg(&queue).args(["2", "20000"]);
+    cmd.args(["stat", "--long", "--record"]).arg(&file).arg("--").arg(&queue).args(["2", "20000"]);
     let output = run_limited(&mut cmd, 3 * LIMIT);
     expect_status(&output, 0);
     let told = stderr(&output);
