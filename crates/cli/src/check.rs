@@ -81,8 +81,8 @@ pub(crate) struct Args {
     /// Of one order of two locks keep at most N sets of other locks that were held with it
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     max_guard_sets: u32,
-    /// End with this status if anything was found, with 97 if findings can be missing because something found no
-    /// room [default: the program's own status]
+    /// End with this status if anything was found, with 97 if findings can be missing because something found
+    /// no room [default: the program's own status]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     error_exitcode: u8,
     /// What to do when threads wait for each other: `report` it and go on waiting, or `end` the program, with all

@@ -6,16 +6,16 @@ use std::process::ExitCode;
 
 use crate::launch;
 
-/// Exit statuses of our own, as `env`, `timeout` and the shells use them. The same failure has the same status in
-/// every command: 2 if the command line would be wrong on every machine, 125 if it is about something that is not
-/// as the command needs it, be it a process, a file, a right or room.
+/// Exit statuses of our own, as `env`, `timeout` and the shells use them. The same failure has the same
+/// status in every command: 2 if the command line would be wrong on every machine, 125 if it is about
+/// something that is not as the command needs it, be it a process, a file, a right or room.
 pub(crate) mod status {
     /// A check that Poundlock makes failed, or a question was answered with no.
     pub(crate) const NO: u8 = 1;
     /// The command line makes no sense (clap's own status for it).
     pub(crate) const USAGE: u8 = 2;
-    /// `check` found nothing, but had no room for all that there was to see, or saw threads sleep for locks that it
-    /// does not know.
+    /// `check` found nothing, but had no room for all that there was to see, or saw threads sleep for locks
+    /// that it does not know.
     pub(crate) const INCOMPLETE: u8 = 97;
     /// `check` ended the program because its threads waited for each other.
     pub(crate) const DEADLOCK: u8 = 98;

@@ -52,8 +52,8 @@ impl Case {
     }
 }
 
-/// `stat` opens with the ended holder, gives no advice of how to be quicker, and accuses no living thread; `who`
-/// says the same of the process that `stat` runs.
+/// `stat` opens with the ended holder, gives no advice of how to be quicker, and accuses no living thread;
+/// `who` says the same of the process that `stat` runs.
 #[test]
 fn stat_and_who_name_a_holder_that_has_ended() {
     for case in CASES {
@@ -161,7 +161,8 @@ fn check_names_a_holder_that_has_ended() {
     }
 }
 
-/// A lock that another thread released, or a destructor of the thread that ended, is held by whoever took it since.
+/// A lock that another thread released, or a destructor of the thread that ended, is held by whoever took it
+/// since.
 #[test]
 fn a_lock_that_is_released_after_all_is_its_next_holders() {
     for (kind, released, lock) in [

@@ -1,5 +1,5 @@
-//! `poundlock stat`: programs whose locks the preloaded library does not know, or into which it is not loaded, are
-//! seen from outside without being asked for; and the first finding says what is not seen.
+//! `poundlock stat`: programs whose locks the preloaded library does not know, or into which it is not
+//! loaded, are seen from outside without being asked for; and the first finding says what is not seen.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

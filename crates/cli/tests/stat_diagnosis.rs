@@ -118,8 +118,8 @@ programs! {
     false_alarm_between_two: "false_alarm" "objects.cpp" "false_alarm";
 }
 
-/// What a program knows of its own waits lies within the bounds that it prints, by any way of looking at it, and
-/// all that a report shows of it are the same figures.
+/// What a program knows of its own waits lies within the bounds that it prints, by any way of looking at it,
+/// and all that a report shows of it are the same figures.
 #[test]
 fn what_a_program_measures_by_itself_is_what_reports_say() {
     let (_, program) = compiled("truth.c");

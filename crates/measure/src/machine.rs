@@ -202,8 +202,8 @@ impl Others {
         Some((busy.saturating_sub(own_ns) as f64 / (wall as f64 * cpus.max(1) as f64)).clamp(0.0, 1.0))
     }
 
-    /// The same, but what the kernel's ticks may be wrong by: of a run of any length it is true that others had
-    /// this much.
+    /// The same, but what the kernel's ticks may be wrong by: of a run of any length it is true that others
+    /// had this much.
     pub fn sure_share(&self, own_ns: u64, cpus: usize) -> Option<f64> {
         self.share(own_ns.saturating_add(TICKS_WRONG * 1_000_000_000 / ticks_a_second()?), cpus)
     }

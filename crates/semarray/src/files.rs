@@ -48,8 +48,8 @@ impl Mapped {
             if start == libc::MAP_FAILED {
                 return -1;
             }
-            // SAFETY: replaces what was just mapped, all but its first page, and gives access to the whole; no
-            // other thread has seen it.
+            // SAFETY: replaces what was just mapped, all but its first page, and gives access to the whole;
+            // no other thread has seen it.
             let made = unsafe {
                 let shared = libc::MAP_SHARED | libc::MAP_FIXED;
                 let words = start.byte_add(front);

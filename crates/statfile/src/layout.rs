@@ -186,7 +186,8 @@ pub const DEAD: u64 = 2;
 pub const FREE: u32 = 0;
 /// [`Record::state`]: a thread counts in it.
 pub const HELD: u32 = 1;
-/// [`Record::state`]: the thread ended while it held locks, which the record still says. See [`Header::ended`].
+/// [`Record::state`]: the thread ended while it held locks, which the record still says. See
+/// [`Header::ended`].
 pub const ENDED: u32 = 2;
 /// How many records of ended threads are kept. The oldest one makes room.
 pub const ENDED_RECORDS: usize = 64;
@@ -243,8 +244,8 @@ pub const fn bucket_of(address: u64, buckets: u32) -> Option<u64> {
     if buckets == 0 { None } else { Some(hash & (buckets as u64 - 1)) }
 }
 
-/// Places for locks in one bucket of a process under check: as many locks of four bytes as a granule of 64 bytes
-/// can hold, in one cache line. Locks of other granules share them.
+/// Places for locks in one bucket of a process under check: as many locks of four bytes as a granule of 64
+/// bytes can hold, in one cache line. Locks of other granules share them.
 pub const PLACES: usize = 16;
 /// How many bits of a place's tag say where in its granule a lock lies.
 pub const WITHIN_BITS: u32 = 4;
@@ -260,8 +261,8 @@ pub const fn places_of(address: u64, address_buckets: u32) -> u64 {
     if buckets == 0 { 0 } else { granule_hash(address) >> 40 & (buckets - 1) }
 }
 
-/// What a place says of its lock's address, so that few slots are looked at in vain: a hash of the granule, and
-/// where in it the lock lies.
+/// What a place says of its lock's address, so that few slots are looked at in vain: a hash of the granule,
+/// and where in it the lock lies.
 #[must_use]
 pub const fn place_tag(address: u64) -> u32 {
     ((granule_hash(address) >> 32) as u32 & 0xff) << WITHIN_BITS

@@ -231,8 +231,8 @@ impl Live {
             .collect()
     }
 
-    /// The holds by ended threads of what keeps a waiter for `tag` waiting, with the thread of each. A hold is
-    /// over if one of `living` has the lock, unless both read.
+    /// The holds by ended threads of what keeps a waiter for `tag` waiting, with the thread of each. A hold
+    /// is over if one of `living` has the lock, unless both read.
     #[must_use]
     pub fn ended_holders(
         &self,
@@ -334,9 +334,9 @@ impl Live {
         }
     }
 
-    /// The condition variable that the word at `address` is part of, if there is one. Threads that wait for it are in
-    /// a wait that the file shows; another thread that sleeps at such a word is inside a call that signals,
-    /// destroys or broadcasts, and waits for threads that it has woken before.
+    /// The condition variable that the word at `address` is part of, if there is one. Threads that wait for
+    /// it are in a wait that the file shows; another thread that sleeps at such a word is inside a call that
+    /// signals, destroys or broadcasts, and waits for threads that it has woken before.
     #[must_use]
     pub fn condition_around(&self, address: u64) -> Option<u64> {
         let aligned = address & !7;

@@ -399,8 +399,8 @@ impl Sums {
         }
     }
 
-    /// Forgets the holds of ended threads that are over: of locks that are gone, or that a living thread has; of
-    /// what several can read, if either has it alone.
+    /// Forgets the holds of ended threads that are over: of locks that are gone, or that a living thread has;
+    /// of what several can read, if either has it alone.
     fn end_holds(&self, threads: &mut [Thread]) {
         let object = |tag: u64| {
             let lock = &self.locks[self.known(tag)? as usize];

@@ -1,6 +1,6 @@
 //! The benchmark of semaphore arrays that the source's series was measured with, over the kernel's arrays,
-//! ours, and futexes; beside it single calls, two threads in one array, pairs of processes and of threads that
-//! wake each other, and wake-ups among ever more sleepers.
+//! ours, and futexes; beside it single calls, two threads in one array, pairs of processes and of threads
+//! that wake each other, and wake-ups among ever more sleepers.
 
 mod mechanism;
 mod plot;

@@ -332,9 +332,9 @@ impl Process {
         (0..self.stacks.count()).find_map(|id| self.stacks.get(id).condition)
     }
 
-    /// The figures: what threads waited for until `now`, and what they wait for still. Of the waits that our library
-    /// counts in the process itself (`beside`), those for locks are left out, and the rest is summed up by kind at
-    /// address 0: the time is needed to tell what threads had to do.
+    /// The figures: what threads waited for until `now`, and what they wait for still. Of the waits that our
+    /// library counts in the process itself (`beside`), those for locks are left out, and the rest is summed
+    /// up by kind at address 0: the time is needed to tell what threads had to do.
     pub(super) fn snapshot(
         &mut self,
         symbols: &Symbols,

@@ -1,8 +1,9 @@
 //! What `check` does not see: threads that sleep for locks of a language or of the program's own.
 //!
-//! Only pthread locks, and those that are linked with Poundlock's, are checked. A program whose threads sleep in other
-//! futexes may be deadlocked in them, so it gets no verdict of "nothing found". Whether a thread does is looked up from
-//! outside, a few times a second: it counts if two looks in a row find it in the same call.
+//! Only pthread locks, and those that are linked with Poundlock's, are checked. A program whose threads sleep
+//! in other futexes may be deadlocked in them, so it gets no verdict of "nothing found". Whether a thread
+//! does is looked up from outside, a few times a second: it counts if two looks in a row find it in the same
+//! call.
 
 use std::collections::BTreeMap;
 
@@ -78,8 +79,8 @@ impl Unexplained {
 
     /// What is to be said of the process, if anything is.
     pub(super) fn blind(&self, pid: u32, program: String, runtime: Option<Runtime>) -> Option<Blind> {
-        // Locks of these two never show as a sleep of their own: goroutines are parked, and monitors are made of
-        // condition variables.
+        // Locks of these two never show as a sleep of their own: goroutines are parked, and monitors are made
+        // of condition variables.
         let never_shows = matches!(runtime, Some(Runtime::Go | Runtime::Java));
         if self.most.is_empty() && !never_shows {
             return None;

@@ -1,12 +1,12 @@
 //! Threads that wait for each other now, by looks from outside at who waits for what and who has it.
 //!
-//! Followed are waits for locks, to whoever holds them; of readers that wait for readers, to the writer that waits
-//! between them; waits for the end of a thread, to that thread; and for semaphores that count as locks. Waits for
-//! semaphores of arrays are in [`super::arrays`]. A thread that was woken from its wait for a condition variable waits
-//! for the mutex, which is seen where that is the C library's; before, it can be woken by anybody, so that it ends a
-//! chain, as does one at a barrier. Only where every thread of the process waits, all of them without a limit on the
-//! time, there is nobody left to do so. A thread that waits for a lock which an ended thread left locked will never
-//! get it, whatever others do.
+//! Followed are waits for locks, to whoever holds them; of readers that wait for readers, to the writer that
+//! waits between them; waits for the end of a thread, to that thread; and for semaphores that count as locks.
+//! Waits for semaphores of arrays are in [`super::arrays`]. A thread that was woken from its wait for a
+//! condition variable waits for the mutex, which is seen where that is the C library's; before, it can be
+//! woken by anybody, so that it ends a chain, as does one at a barrier. Only where every thread of the
+//! process waits, all of them without a limit on the time, there is nobody left to do so. A thread that waits
+//! for a lock which an ended thread left locked will never get it, whatever others do.
 //!
 //! What is seen is true at one moment: each wait was there at two looks, and was the same one (its beginning tells),
 //! and each hold is the same before and after the second. So all of them were there at once.
@@ -82,8 +82,8 @@ fn key_of_left((serial, hold): &(Serial, Hold)) -> Key {
     vec![(usize::MAX, u64::from(serial.0) << 32 | u64::from(hold.sequence))]
 }
 
-/// The threads that wait for what ended threads left locked: all those that wait for one lock together. Whose that
-/// was, `left_by` says.
+/// The threads that wait for what ended threads left locked: all those that wait for one lock together. Whose
+/// that was, `left_by` says.
 fn left_locked(
     parties: &[Party],
     left_by: impl Fn(&Party) -> Option<(Serial, Hold)>,

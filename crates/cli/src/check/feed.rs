@@ -101,8 +101,8 @@ impl Feed {
     /// As many events are passed on at a time: few enough to be judged before the process has filled its log.
     pub(super) const AT_ONCE: u64 = 1 << 14;
 
-    /// What has come since the last time, [`Feed::AT_ONCE`] events at most, and whether there is more. Of a process that is gone, what it was killed in the middle of is passed
-    /// over.
+    /// What has come since the last time, [`Feed::AT_ONCE`] events at most, and whether there is more. Of a
+    /// process that is gone, what it was killed in the middle of is passed over.
     pub(super) fn events(&mut self, gone: bool) -> (Vec<Logged>, bool) {
         self.log.skip_torn = gone;
         let mut events = Vec::new();

@@ -189,7 +189,8 @@ impl Finding {
         threads
     }
 
-    /// The lines to look at, each once: where each thread asked for something, not where it took what it held.
+    /// The lines to look at, each once: where each thread asked for something, not where it took what it
+    /// held.
     pub(super) fn lines(&self) -> Vec<&str> {
         let mut lines: Vec<&str> = Vec::new();
         let asked = self.stacks.iter().filter(|stack| !stack.goes_on);

@@ -128,8 +128,8 @@ impl Call {
         self.number == FUTEX_WAITV || self.futex().is_some()
     }
 
-    /// Whether waits for locks, conditions and semaphores sleep in it. In any other call a thread does something
-    /// else, though it may be about to wait, or have waited just before.
+    /// Whether waits for locks, conditions and semaphores sleep in it. In any other call a thread does
+    /// something else, though it may be about to wait, or have waited just before.
     pub(crate) fn may_be_a_wait(&self) -> bool {
         matches!(
             self.number,

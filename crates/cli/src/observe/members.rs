@@ -143,7 +143,8 @@ impl<'a> Taker<'_, '_, 'a> {
             }
             let is_variable = matches!(entry.tag(), gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter);
             if let Some(of) = self.type_of(entry, 0).filter(|_| is_variable) {
-                // A lock that the function is given may be in anything. Inlined functions are given those of others.
+                // A lock that the function is given may be in anything. Inlined functions are given those of
+                // others.
                 let is_given = entry.depth() == 1 && entry.tag() == gimli::DW_TAG_formal_parameter;
                 if is_given && self.is_to_lock(of) {
                     return None;

@@ -202,8 +202,8 @@ pub(crate) fn tasks(pid: u32) -> Option<Vec<u32>> {
     Some(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
-/// The thread by whose id `/proc` and the kernel lead to the memory of a process: the first one, or another where
-/// that one has ended.
+/// The thread by whose id `/proc` and the kernel lead to the memory of a process: the first one, or another
+/// where that one has ended.
 pub(crate) fn memory_of(pid: u32) -> u32 {
     let has_memory = |tid: &u32| std::fs::read_link(format!("/proc/{pid}/task/{tid}/exe")).is_ok();
     let is_there = || std::fs::read_link(format!("/proc/{pid}/exe")).err();

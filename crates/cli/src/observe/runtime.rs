@@ -1,9 +1,9 @@
 //! The language runtime that a program brings along, told by its file, and what of that runtime's locks shows
 //! from outside.
 //!
-//! A runtime that parks its own tasks, or whose locks are no pthread locks, needs another command than the one
-//! that was asked for. Each runtime says here what is not seen and which command shows it, so that `stat` and
-//! `check` say the same.
+//! A runtime that parks its own tasks, or whose locks are no pthread locks, needs another command than the
+//! one that was asked for. Each runtime says here what is not seen and which command shows it, so that `stat`
+//! and `check` say the same.
 
 use std::path::Path;
 

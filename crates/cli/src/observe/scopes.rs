@@ -1,9 +1,9 @@
 //! What functions are in: classes, namespaces and other functions, by the debug information (DWARF).
 //!
-//! Compilers give no linkage name to a function that has none, such as a lambda's, and no whole name to a template
-//! that has such a type as argument. Their entries are found by the address, with those of functions that are inlined
-//! there, and the entries around them say the rest: the name, the class whose lock is meant by `this`, and the line
-//! at which a lambda begins.
+//! Compilers give no linkage name to a function that has none, such as a lambda's, and no whole name to a
+//! template that has such a type as argument. Their entries are found by the address, with those of functions
+//! that are inlined there, and the entries around them say the rest: the name, the class whose lock is meant
+//! by `this`, and the line at which a lambda begins.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -30,7 +30,8 @@ pub(super) type Around = HashMap<UnitOffset, UnitOffset>;
 type Place = (String, u32);
 
 impl Variables {
-    /// The functions that an address is in, innermost first: those that are inlined there, and the one around them.
+    /// The functions that an address is in, innermost first: those that are inlined there, and the one around
+    /// them.
     pub(crate) fn scopes_at(&self, vaddr: u64) -> Option<Vec<Scope>> {
         let (unit, function) = self.members.function_at(vaddr)?;
         self.with_unit(unit, |reader| {
@@ -80,8 +81,8 @@ impl Variables {
         })
     }
 
-    /// Where the lambdas begin that the function's name has: that which it is of, or those that are arguments of its
-    /// templates.
+    /// Where the lambdas begin that the function's name has: that which it is of, or those that are arguments
+    /// of its templates.
     pub(crate) fn lambdas_of(&self, scope: &Scope) -> Vec<Place> {
         let places = self.with_chain(scope, |reader, chain| {
             let mut places = Vec::new();

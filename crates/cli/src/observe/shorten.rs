@@ -1,12 +1,12 @@
 //! Names of functions and types as programmers say them.
 //!
 //! Demanglers spell out what a compiler knows: `std::__cxx11::basic_string<char, std::char_traits<char>,
-//! std::allocator<char> >` for `std::string`. [`shorten`] removes what a reader adds without thinking, and then
-//! elides what is too wide, so that the function's own name stays to the end. [`fit`] does so with a place, a name
-//! with words around it and a line behind it, which stays whole.
+//! std::allocator<char> >` for `std::string`. [`shorten`] removes what a reader adds without thinking, and
+//! then elides what is too wide, so that the function's own name stays to the end. [`fit`] does so with a
+//! place, a name with words around it and a line behind it, which stays whole.
 //!
-//! A shortened name is never wider than the name, and its brackets are balanced if the name's are. To shorten it
-//! again changes nothing. The tests have properties for any text, and a table of names from compilers.
+//! A shortened name is never wider than the name, and its brackets are balanced if the name's are. To shorten
+//! it again changes nothing. The tests have properties for any text, and a table of names from compilers.
 
 use std::borrow::Cow;
 
@@ -87,8 +87,8 @@ pub(crate) fn columns_of(text: &str) -> usize {
     text.width()
 }
 
-/// A name as programmers say it, in no more than so many columns. `lambdas` has the places of the lambdas in it, as
-/// far as they are known, in their order: `shop.cpp:88`.
+/// A name as programmers say it, in no more than so many columns. `lambdas` has the places of the lambdas in
+/// it, as far as they are known, in their order: `shop.cpp:88`.
 pub(crate) fn shorten(name: &str, columns: usize, lambdas: &[Option<String>]) -> String {
     let mut text = shorten_once(name, columns, &mut lambdas.iter());
     // What was elided may have become the same as something else.
@@ -644,8 +644,8 @@ fn alias(library: &str, template: &str, arguments: &[String]) -> Option<String> 
     }
 }
 
-/// A text in no more than so many columns: arguments of templates go first, inner ones before outer ones, then
-/// the middle of the path, and then the middle of the name.
+/// A text in no more than so many columns: arguments of templates go first, inner ones before outer ones,
+/// then the middle of the path, and then the middle of the name.
 fn elide(text: &str, columns: usize) -> String {
     let fits = |text: &str| columns_of(text) <= columns;
     if fits(text) {

@@ -462,8 +462,8 @@ fn is_of_a_standard_library(function: &str) -> bool {
     ["std::", "core::", "alloc::", "__gnu_cxx::", "__gthread_"].iter().any(|start| path.starts_with(start))
 }
 
-/// How many frames at the top of a stack are of such libraries, and the function of them that the program called:
-/// of the C library, where one was, `pthread_mutex_lock`. `None` if no frames are, or all.
+/// How many frames at the top of a stack are of such libraries, and the function of them that the program
+/// called: of the C library, where one was, `pthread_mutex_lock`. `None` if no frames are, or all.
 pub(crate) fn folded(frames: &[&Frame]) -> Option<(usize, String)> {
     let count = frames.iter().take_while(|frame| frame.is_plumbing).count();
     let top = frames.get(..count).filter(|top| !top.is_empty() && top.len() < frames.len())?;
@@ -683,7 +683,8 @@ impl ElfFile {
         functions
     }
 
-    /// Adds what is known of the scopes of functions: names that have the classes around, and where lambdas are.
+    /// Adds what is known of the scopes of functions: names that have the classes around, and where lambdas
+    /// are.
     fn add_scopes(&self, functions: &mut [Function], scopes: Vec<Scope>) {
         if functions.len() != scopes.len() {
             return;

@@ -2,8 +2,8 @@
 //! none, and where neither leads on, by looking for the next return address.
 //!
 //! Of a thread that was not stopped only the stack pointer and the program counter are known. Most functions
-//! need no more. A function whose frame begins at its frame pointer does, unless a function that it called has
-//! saved the register. Its return address is then the first word of the stack that lies behind a call of
+//! need no more. A function whose frame begins at its frame pointer does, unless a function that it called
+//! has saved the register. Its return address is then the first word of the stack that lies behind a call of
 //! exactly this function, and its unwind table must lead to the same word (see [`Unwinder::recover`]).
 
 use std::collections::HashMap;
@@ -85,8 +85,8 @@ const SEARCHED: u64 = 256;
 const SEARCHES: usize = 8;
 /// A call of a function, or of one that jumps to it, goes as near.
 const NEAR: u64 = 1 << 16;
-/// A frame pointer that is not known: no frame lies there, so that a rule which uses it fails. At 0 a chain of
-/// frame pointers would end.
+/// A frame pointer that is not known: no frame lies there, so that a rule which uses it fails. At 0 a chain
+/// of frame pointers would end.
 const UNKNOWN: u64 = 8;
 
 /// One function on a stack.
@@ -137,8 +137,8 @@ pub(crate) struct Unwinder {
     inner: native::Unwinder<Arc<[u8]>>,
     cache: native::Cache,
     code: Vec<Code>,
-    /// How far from the stack pointer the return address lay that [`Unwinder::recover`] found, by place in the
-    /// function: it seldom lies elsewhere the next time.
+    /// How far from the stack pointer the return address lay that [`Unwinder::recover`] found, by place in
+    /// the function: it seldom lies elsewhere the next time.
     distances: HashMap<u64, u64>,
 }
 
@@ -343,8 +343,8 @@ impl ElfFile {
         Some(ElfFile { code, sections })
     }
 
-    /// Where the function begins that an address of the file is in: by the sorted table of `.eh_frame_hdr`, in
-    /// the form that linkers give it (Linux Standard Base, 10.6.2).
+    /// Where the function begins that an address of the file is in: by the sorted table of `.eh_frame_hdr`,
+    /// in the form that linkers give it (Linux Standard Base, 10.6.2).
     fn start_of(&self, address: u64) -> Option<u64> {
         const HEADER: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
         let place = self.sections.eh_frame_hdr_svma.as_ref()?.start;

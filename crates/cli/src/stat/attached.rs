@@ -98,8 +98,8 @@ pub(super) fn command(args: &Args) -> Result<u8, Failure> {
     watch(args, &launch::find(&args.run.command)?, None)
 }
 
-/// Of a command that our library is not loaded into, for the reason that is given: watched without being asked,
-/// where the kernel allows it.
+/// Of a command that our library is not loaded into, for the reason that is given: watched without being
+/// asked, where the kernel allows it.
 pub(super) fn instead(args: &Args, program: &Path, reason: Failure) -> Result<u8, Failure> {
     watch(args, program, Some(reason))
 }

@@ -1,9 +1,10 @@
-//! The futex view beside our library's: processes whose threads sleep for locks that the library does not know are
-//! watched from outside as well, by their futex calls.
+//! The futex view beside our library's: processes whose threads sleep for locks that the library does not
+//! know are watched from outside as well, by their futex calls.
 //!
-//! Nothing is watched until the sampler has seen such sleeps, so that a program on pthread locks pays nothing. Then
-//! the kernel's tracepoints are attached ([`crate::attach`]) where rights allow. The view begins at that moment, and
-//! leaves out the waits that the library counts. Without the rights, [`super::diagnosis`] names the command.
+//! Nothing is watched until the sampler has seen such sleeps, so that a program on pthread locks pays
+//! nothing. Then the kernel's tracepoints are attached ([`crate::attach`]) where rights allow. The view
+//! begins at that moment, and leaves out the waits that the library counts. Without the rights,
+//! [`super::diagnosis`] names the command.
 
 use std::time::{Duration, Instant};
 
@@ -21,12 +22,14 @@ use crate::observe::runtime::Runtime;
 const LOOK: (Duration, Duration) = (Duration::from_millis(30), Duration::from_millis(500));
 /// Pause between two readings of what the kernel recorded.
 const READ: Duration = Duration::from_millis(10);
-/// A process is watched from so much sleep on, in nanoseconds and as one part in so many of its threads' time.
+/// A process is watched from so much sleep on, in nanoseconds and as one part in so many of its threads'
+/// time.
 const ENOUGH: (u64, u64) = (10_000_000, 20);
 /// At most so many times are further processes added.
 const ENGINES: usize = 8;
 
-/// Whether a process has slept so much for locks that our library does not know that the futex view is wanted.
+/// Whether a process has slept so much for locks that our library does not know that the futex view is
+/// wanted.
 pub(super) fn is_wanted(sleeps_ns: u64, lived_ns: u64) -> bool {
     sleeps_ns >= ENOUGH.0 && sleeps_ns >= lived_ns / ENOUGH.1
 }

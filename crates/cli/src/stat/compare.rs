@@ -180,8 +180,8 @@ pub(super) fn main(args: &Args, program: &Path, files: Files) -> Result<u8, Fail
     Ok(0)
 }
 
-/// The command line that compares the locks of what was just measured, with the options it was measured with. A
-/// command that does not end by itself gets as long as it was measured.
+/// The command line that compares the locks of what was just measured, with the options it was measured with.
+/// A command that does not end by itself gets as long as it was measured.
 pub(super) fn command_line(
     args: Option<&Args>,
     command: &[String],
@@ -249,8 +249,8 @@ fn chance(n: usize, wins: f64) -> f64 {
     orders[n][(wins.floor() as usize).min(most)..].iter().sum::<f64>() / all
 }
 
-/// Who is better: said only where chance does as well in one of 126 comparisons (both directions together). Of
-/// five rounds each of one side has to be better than every one of the other; of more some may overlap.
+/// Who is better: said only where chance does as well in one of 126 comparisons (both directions together).
+/// Of five rounds each of one side has to be better than every one of the other; of more some may overlap.
 fn verdict(by: By, rounds: &[Round], busy: bool) -> String {
     let (own, ours): (Vec<f64>, Vec<f64>) =
         rounds.iter().map(|round| (by.value(&round.its_own), by.value(&round.ours))).unzip();

@@ -134,8 +134,8 @@ fn found(view: &Report) -> Vec<Finding> {
     findings
 }
 
-/// Waits that are not seen and may be most of the waiting: what they are, and the command that shows them. They come
-/// first, since what else is said says nothing of them.
+/// Waits that are not seen and may be most of the waiting: what they are, and the command that shows them.
+/// They come first, since what else is said says nothing of them.
 fn unseen(report: &Report) -> Vec<Finding> {
     let finding = |text: String, share: f64| Finding { kind: "unseen", text, line: String::new(), share };
     let views = [Some(report), report.beside.as_deref()];
@@ -538,9 +538,10 @@ fn elsewhere(report: &Report) -> Option<Finding> {
     Some(Finding { kind: "false_alarm", text, line: String::new(), share: lost })
 }
 
-/// What another lock can save at most of the waiting for a class. Mutexes of long sections: no lock shortens the
-/// holds, so that what is left is the waiting while nobody had it, and a sleep and a wake-up for each wait. Of
-/// short sections, spinlocks and readers-writer locks all waiting may come from how the lock orders its waiters.
+/// What another lock can save at most of the waiting for a class. Mutexes of long sections: no lock shortens
+/// the holds, so that what is left is the waiting while nobody had it, and a sleep and a wake-up for each
+/// wait. Of short sections, spinlocks and readers-writer locks all waiting may come from how the lock orders
+/// its waiters.
 fn savings_ns(kind: LockKind, figures: &Figures) -> u64 {
     let is_mutex = kind != LockKind::Spinlock && side(kind).is_none();
     let held = figures.waited_hold_ns.checked_div(figures.waited_holds).unwrap_or(0);
@@ -582,7 +583,8 @@ fn keep_locks(report: &Report) -> Option<Finding> {
     })
 }
 
-/// Where threads that look idle sleep, if that is a tenth of their time or more: a thread that polls looks idle.
+/// Where threads that look idle sleep, if that is a tenth of their time or more: a thread that polls looks
+/// idle.
 fn idle(report: &Report, all: u64) -> String {
     let lived = report.sampled.as_ref().map_or(0, |sampled| sampled.total.lived_ns);
     if all < lived / 10 {

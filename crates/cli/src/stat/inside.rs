@@ -320,8 +320,9 @@ impl Inside {
         }
     }
 
-    /// The locks that ended threads hold and others wait for: the thread, the lock, and how many threads wait. A
-    /// program that is about to exit leaves locks to nobody on purpose, so that one waiter has to wait for long.
+    /// The locks that ended threads hold and others wait for: the thread, the lock, and how many threads
+    /// wait. A program that is about to exit leaves locks to nobody on purpose, so that one waiter has to
+    /// wait for long.
     fn left(&self) -> Vec<(usize, &Place, usize)> {
         let waiters = |ended: usize, address: u64| {
             let waits = |thread: &Thread| {
@@ -342,8 +343,8 @@ impl Inside {
         !self.cycles.is_empty() || !self.left().is_empty()
     }
 
-    /// Whether the report opens with these threads: some are stuck, or wait far longer than threads have waited
-    /// for the lock before.
+    /// Whether the report opens with these threads: some are stuck, or wait far longer than threads have
+    /// waited for the lock before.
     pub(super) fn matters(&self) -> bool {
         let unusual = |thread: &Thread| {
             thread.waits_for.as_ref().is_some_and(|place| {
@@ -354,8 +355,8 @@ impl Inside {
         self.is_stuck() || self.threads.iter().any(unusual)
     }
 
-    /// How many threads wait for locks, in one sentence, where nothing about them is unusual. `None` if no wait
-    /// is long.
+    /// How many threads wait for locks, in one sentence, where nothing about them is unusual. `None` if no
+    /// wait is long.
     pub(super) fn in_short(&self, when: &str) -> Option<String> {
         let waits = || self.threads.iter().filter_map(|thread| thread.waits_for.as_ref()?.for_ns);
         let longest = waits().max().filter(|&ns| ns >= LONG_NS && !self.matters())?;
@@ -367,7 +368,8 @@ impl Inside {
         ))
     }
 
-    /// Threads that will never go on: a sentence for each cycle, and for each lock that an ended thread holds.
+    /// Threads that will never go on: a sentence for each cycle, and for each lock that an ended thread
+    /// holds.
     pub(crate) fn alarms(&self) -> Vec<String> {
         let who = |index: usize| self.who(index);
         let mut lines = Vec::new();

@@ -125,8 +125,8 @@ struct ClassJson<'a> {
     top_share: f64,
     #[serde(flatten)]
     figures: FiguresJson<'a>,
-    /// What part of the time in which threads had something to do went into waiting for it. `null` of what is no
-    /// lock: nothing is lost for that.
+    /// What part of the time in which threads had something to do went into waiting for it. `null` of what is
+    /// no lock: nothing is lost for that.
     share: Option<f64>,
     /// Where its holders waited for another lock for much of the wait: that, in one sentence.
     chain: Option<String>,

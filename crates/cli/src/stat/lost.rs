@@ -1,4 +1,5 @@
-//! What *lost* is, in every view: waiting for locks as a share of the time in which threads had something to do.
+//! What *lost* is, in every view: waiting for locks as a share of the time in which threads had something to
+//! do.
 //!
 //! A thread has something to do while it lives, less three parts:
 //!
@@ -11,8 +12,8 @@
 //! The sampler measures all three. Where it has seen less than nine tenths of the threads' lives (short runs,
 //! `--read`), the first part is known of whole lives alone, from what threads have recorded of their waits.
 //!
-//! Only what is acquired can be lost for, so that the shares of all rows add up to the whole share, which is 1
-//! at most.
+//! Only what is acquired can be lost for, so that the shares of all rows add up to the whole share, which is
+//! 1 at most.
 
 use poundlock_statfile::LockKind;
 

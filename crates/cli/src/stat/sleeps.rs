@@ -1,5 +1,5 @@
-//! Where threads slept, as samples of their stacks tell: the rows of the report, and what else of the threads'
-//! time there is to account for.
+//! Where threads slept, as samples of their stacks tell: the rows of the report, and what else of the
+//! threads' time there is to account for.
 
 use std::collections::BTreeMap;
 
@@ -124,7 +124,8 @@ impl Row {
         place_of(names, &self.of.what, self.of.stack, FEW)
     }
 
-    /// Whether the rest of the report has it: a wait that the program's file, or the calls that were seen, tell.
+    /// Whether the rest of the report has it: a wait that the program's file, or the calls that were seen,
+    /// tell.
     pub(super) fn is_counted(&self, futexes_are_seen: bool) -> bool {
         match &self.of.what {
             Sleep::Lock | Sleep::Condition | Sleep::Barrier | Sleep::Semaphore | Sleep::Join => true,
@@ -134,8 +135,8 @@ impl Row {
         }
     }
 
-    /// Whether it may be a wait for a lock that nobody counts: one of the program's threads ends it, or nothing
-    /// is known of it.
+    /// Whether it may be a wait for a lock that nobody counts: one of the program's threads ends it, or
+    /// nothing is known of it.
     pub(super) fn may_be_a_lock(&self, futexes_are_seen: bool) -> bool {
         let is_unknown = self.of.what == Sleep::Hidden;
         let is_of_program = matches!(self.of.waker, Waker::Program | Waker::Signals)

@@ -11,8 +11,8 @@ use super::names::{NO_STACK, StackId};
 use super::report::{Report, side};
 use super::sampler::Purpose;
 
-/// Every stack that waited, outermost first, under what it waited for; with the nanoseconds. Sleeps of which only
-/// samples tell come last.
+/// Every stack that waited, outermost first, under what it waited for; with the nanoseconds. Sleeps of which
+/// only samples tell come last.
 fn stacks(report: &Report) -> Vec<(Vec<String>, u64)> {
     let mut all = Vec::new();
     for class in &report.classes {

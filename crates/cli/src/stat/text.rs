@@ -740,8 +740,8 @@ fn signals_in(names: &Names, class: &Class) -> Option<&'static str> {
     signalling(names.frames(stack).iter().map(|&id| &*names.frame_of(id).function))
 }
 
-/// The call that signals or destroys a condition variable among the innermost functions of a stack, some of which
-/// may be inlined into it.
+/// The call that signals or destroys a condition variable among the innermost functions of a stack, some of
+/// which may be inlined into it.
 fn signalling<'f>(mut functions: impl Iterator<Item = &'f str>) -> Option<&'static str> {
     const INNERMOST: usize = 8;
     let calls = ["pthread_cond_signal", "pthread_cond_broadcast", "pthread_cond_destroy"];

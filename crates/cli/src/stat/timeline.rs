@@ -23,8 +23,8 @@ const FEWEST: usize = 3;
 /// return address.
 pub(super) type Places = HashMap<Key, StackId>;
 
-/// The names that threads had in the end, by process and thread: a thread that gave itself another name has that
-/// one from the start.
+/// The names that threads had in the end, by process and thread: a thread that gave itself another name has
+/// that one from the start.
 type LastNames = HashMap<(u32, u32), Arc<str>>;
 
 /// All classes that somebody was seen waiting for, most waiting first.
@@ -39,8 +39,8 @@ pub(super) struct Timeline {
     pub(super) classes: Vec<Row>,
 }
 
-/// A class. All is in nanoseconds of the waiters' time for each piece. Looks say when threads waited, and for whom;
-/// of the whole run the parts of the waiting are those that the recorder measured, as in the table.
+/// A class. All is in nanoseconds of the waiters' time for each piece. Looks say when threads waited, and for
+/// whom; of the whole run the parts of the waiting are those that the recorder measured, as in the table.
 #[derive(Serialize)]
 pub(super) struct Row {
     /// Which one of the report's classes.
@@ -140,8 +140,8 @@ impl Row {
 }
 
 impl Row {
-    /// Makes the parts of the waiting add up to what the recorder measured: a look that searches for the holder
-    /// of a lock held for microseconds often finds none.
+    /// Makes the parts of the waiting add up to what the recorder measured: a look that searches for the
+    /// holder of a lock held for microseconds often finds none.
     fn fit(&mut self, figures: &Figures, names: &Names) {
         let mut measured: BTreeMap<String, u64> = BTreeMap::new();
         for (&(acquired, _), holder) in &figures.holders {
@@ -182,8 +182,8 @@ impl Row {
     }
 }
 
-/// Scales a table until its rows add up to `rows` and its columns, nearly, to `columns`: iterative proportional
-/// fitting. What is wanted where nothing was seen goes where there is most.
+/// Scales a table until its rows add up to `rows` and its columns, nearly, to `columns`: iterative
+/// proportional fitting. What is wanted where nothing was seen goes where there is most.
 fn rake(table: &mut [Vec<f64>], rows: &[f64], columns: &[u64]) {
     const ROUNDS: usize = 20;
     /// A part of each column that nobody was seen in.

@@ -74,7 +74,8 @@ impl Text<'_> {
         }
         let mut shown = vec![false; picture.threads.len()];
         let groups = self.groups();
-        // Beside threads that wait for locks, those that wait for work have a line, unless they hold such a lock.
+        // Beside threads that wait for locks, those that wait for work have a line, unless they hold such a
+        // lock.
         let in_cycle = |index: usize| picture.cycles.iter().any(|cycle| cycle.contains(&index));
         let is_idle = |group: &&Vec<usize>| {
             let idles = |&index: &usize| {
@@ -102,7 +103,8 @@ impl Text<'_> {
         thread.waits.as_ref().is_some_and(|wait| wait.kind.is_lock())
     }
 
-    /// Whether it waits for a lock whose holder is known to have ended. A record knows that of a moving thread, too.
+    /// Whether it waits for a lock whose holder is known to have ended. A record knows that of a moving
+    /// thread, too.
     fn waits_for_ended(&self, thread: &Seen) -> bool {
         thread.waits.as_ref().is_some_and(|wait| match &self.picture.locks[wait.lock].holder {
             Holder::Ended(Some(_)) => true,
@@ -115,7 +117,8 @@ impl Text<'_> {
         })
     }
 
-    /// Whether a thread waits for a lock, a monitor of Java's among them: to the C library that is a condition variable.
+    /// Whether a thread waits for a lock, a monitor of Java's among them: to the C library that is a
+    /// condition variable.
     fn wants_lock(&self, thread: &Seen) -> bool {
         self.waits_for_lock(thread) || self.enters_monitor(thread)
     }

@@ -5,7 +5,8 @@ use std::process::Command;
 use super::{Target, asked};
 use crate::support::{compile_c, list, need};
 
-/// Functions that keep a frame pointer, for `alloca`, and others that do not, above a call which a stop would end.
+/// Functions that keep a frame pointer, for `alloca`, and others that do not, above a call which a stop would
+/// end.
 const PROGRAM: &str = r#"
 #include <alloca.h>
 #include <stdio.h>

@@ -99,7 +99,8 @@ pub struct Described {
 pub struct Unseen {
     /// Events that were not logged: the command was too slow, or the disk is full.
     pub events: u64,
-    /// Times that an order of two locks found no room: beyond [`CheckRoom`](crate::writer::CheckRoom)'s limit.
+    /// Times that an order of two locks found no room: beyond [`CheckRoom`](crate::writer::CheckRoom)'s
+    /// limit.
     pub orders: u64,
     /// Orders of locks of which there is no evidence, since the table of orders of classes had no memory.
     pub pairs: u64,
@@ -125,8 +126,8 @@ impl Live {
     }
 
     /// Passes what is new in the log to `each`, in its order, up to the first event that is not whole; their
-    /// places in the log are free then for new ones. There is one reader of a log. Returns whether there is more to
-    /// be read at once.
+    /// places in the log are free then for new ones. There is one reader of a log. Returns whether there is
+    /// more to be read at once.
     pub fn events(&self, log: &mut Log, each: &mut dyn FnMut(Logged)) -> bool {
         let capacity = u64::from(self.header32(offset_of!(Header, log_capacity)));
         let all = self.header64(offset_of!(Header, next_event));
@@ -329,7 +330,8 @@ impl Live {
         })
     }
 
-    /// How many objects were used that can be checked: all but futexes of the program's own and ends of threads.
+    /// How many objects were used that can be checked: all but futexes of the program's own and ends of
+    /// threads.
     #[must_use]
     pub fn checkable(&self) -> u64 {
         let used = self.header32(offset_of!(Header, next_lock)).min(layout::INDEX_MASK + 1);

@@ -35,7 +35,8 @@ pub struct Options {
     pub trace: u32,
 }
 
-/// What fits in the file of a process under check. All but the limit are powers of two, [`layout::WINDOW`] at least.
+/// What fits in the file of a process under check. All but the limit are powers of two, [`layout::WINDOW`] at
+/// least.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckRoom {
     /// Slots of the first level of the table of seen orders of two locks.
@@ -274,8 +275,8 @@ impl Map {
     }
 
     /// The slots among which that of an edge or a pair with this hash is, in a level beyond the first, whose
-    /// directory is that of `levels`, of a table whose first level has `capacity` slots: LEVELS in [`layout`].
-    /// `None` if nobody has made them, or, with `make`, if there is no memory for them.
+    /// directory is that of `levels`, of a table whose first level has `capacity` slots: LEVELS in
+    /// [`layout`]. `None` if nobody has made them, or, with `make`, if there is no memory for them.
     pub(super) fn further<T>(
         self,
         (levels, level): (&[AtomicU64; FURTHER], usize),
@@ -328,8 +329,8 @@ impl Map {
         self.back_page(offset).then(|| unsafe { self.at(offset) })
     }
 
-    /// The places for the locks in the granule around `address`, of a process under check. `None` if there is no
-    /// memory for them.
+    /// The places for the locks in the granule around `address`, of a process under check. `None` if there is
+    /// no memory for them.
     pub(super) fn places(self, address: u64) -> Option<&'static [AtomicU32; PLACES]> {
         let header = self.header();
         let number = layout::places_of(address, header.address_buckets.load(Relaxed));

@@ -89,8 +89,8 @@ pub(super) const fn words(start: usize, end: usize) -> usize {
     end.saturating_sub(start) >> (GRANULE + 3)
 }
 
-/// The granules from `start` to `end` that may have locks, each by its first address. `steps` counts the loads of
-/// counters.
+/// The granules from `start` to `end` that may have locks, each by its first address. `steps` counts the
+/// loads of counters.
 pub(super) fn granules(start: usize, end: usize, steps: &mut usize) -> impl Iterator<Item = usize> {
     let mut next = start >> GRANULE;
     let last = end.wrapping_sub(1) >> GRANULE;

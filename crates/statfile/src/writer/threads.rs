@@ -2,8 +2,8 @@
 //!
 //! ENDED. A thread that ends while it holds locks leaves its record as it is, so that its holds are told from
 //! those of living threads. [`ENDED_RECORDS`] such records are kept: the next one takes the place of the
-//! oldest, whose holds are forgotten. A hold of an ended thread is over when another thread releases the lock,
-//! or has it alone after a wait.
+//! oldest, whose holds are forgotten. A hold of an ended thread is over when another thread releases the
+//! lock, or has it alone after a wait.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -153,7 +153,8 @@ fn holds_on(map: Map, record: &Record) -> bool {
     record.held.load(Relaxed) != 0
 }
 
-/// Forgets the holds that `is_over` says of. Those of locks without an entry of their own are not known apart.
+/// Forgets the holds that `is_over` says of. Those of locks without an entry of their own are not known
+/// apart.
 fn forget_holds(map: Map, record: &Record, is_over: impl Fn(&Entry) -> bool) {
     hold_ends(record, &record.overflow);
     let mut left = record.held.load(Relaxed);

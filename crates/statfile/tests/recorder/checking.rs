@@ -584,8 +584,8 @@ fn a_full_log_goes_on_once_it_is_read() {
     assert!(live.unseen().events > 0);
 }
 
-/// A thread that finds the log full waits for a command that reads: nothing is lost, in however small steps that is
-/// read.
+/// A thread that finds the log full waits for a command that reads: nothing is lost, in however small steps
+/// that is read.
 #[test]
 fn a_full_log_waits_for_its_reader() {
     const SHORT: Options =
@@ -614,8 +614,8 @@ fn a_full_log_waits_for_its_reader() {
     assert_eq!(edges(&found).len(), 1 + orders().count());
 }
 
-/// The search for locks in memory that goes is no longer than the memory is large, nor than there are locks. Memory
-/// that is a window of the counters apart from locks is searched in vain, and as quickly.
+/// The search for locks in memory that goes is no longer than the memory is large, nor than there are locks.
+/// Memory that is a window of the counters apart from locks is searched in vain, and as quickly.
 #[test]
 fn a_release_of_memory_costs_what_its_size_and_its_locks_do() {
     recording!(Released: directory, recorder, Options { locks: 8192, ..CHECKED });

@@ -1,5 +1,5 @@
-//! Semaphore arrays: threads that sleep and are woken, single calls, two threads in one array, pairs that wake
-//! each other, and crowds of sleepers.
+//! Semaphore arrays: threads that sleep and are woken, single calls, two threads in one array, pairs that
+//! wake each other, and crowds of sleepers.
 
 mod alone;
 mod array;

@@ -205,8 +205,8 @@ impl Children {
             self.0.push(pid);
             return Ok(());
         }
-        // SAFETY: calls without pointers. The child ends with its parent, holds none of the files on whose end
-        // somebody waits, and does not run what the parent has registered for its own end.
+        // SAFETY: calls without pointers. The child ends with its parent, holds none of the files on whose
+        // end somebody waits, and does not run what the parent has registered for its own end.
         unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             for stream in 0..=2 {

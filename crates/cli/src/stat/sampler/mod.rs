@@ -3,9 +3,9 @@
 //!
 //! Nothing is done to the program: no signal, no `ptrace`, no stop. The kernel's files under `/proc` say
 //! whether a thread sleeps, in which call, how long it has run and how long it was ready without a CPU. The
-//! stack of a thread that sleeps is read as it lies there ([`sleeps`]). The statistics file of its process says what it waits for and who has that. Looks come at random intervals,
-//! so that nothing in the program keeps time with them, and so rarely that they take about one hundredth of
-//! one CPU.
+//! stack of a thread that sleeps is read as it lies there ([`sleeps`]). The statistics file of its process
+//! says what it waits for and who has that. Looks come at random intervals, so that nothing in the program
+//! keeps time with them, and so rarely that they take about one hundredth of one CPU.
 
 mod graph;
 mod outcome;

@@ -67,8 +67,8 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// Where the time of these processes went since an earlier outcome. What they slept for is together, whether
-    /// their threads were idle by then or not.
+    /// Where the time of these processes went since an earlier outcome. What they slept for is together,
+    /// whether their threads were idle by then or not.
     pub(crate) fn since(&self, before: &Outcome, pids: &[u32]) -> Outcome {
         let of = |outcome: &Outcome| {
             let mut sum = Times::default();
@@ -223,9 +223,9 @@ pub(crate) struct Times {
 }
 
 impl Process {
-    /// How long its threads slept in futexes that are no lock of pthread's: those that no record covers, those of
-    /// calls of its own, and in a virtual machine those that wait for condition variables, of which its monitors are
-    /// made. Idle or not: whether they are nobody knows.
+    /// How long its threads slept in futexes that are no lock of pthread's: those that no record covers,
+    /// those of calls of its own, and in a virtual machine those that wait for condition variables, of which
+    /// its monitors are made. Idle or not: whether they are nobody knows.
     pub(crate) fn unmeasured_ns(&self, runtime: Option<Runtime>) -> u64 {
         let counts = |what: &Sleep| match what {
             Sleep::Futex => true,

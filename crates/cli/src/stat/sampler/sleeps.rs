@@ -1,14 +1,14 @@
 //! Where sleeping threads sleep: their stacks, read while they sleep, and who can end the sleep.
 //!
-//! A thread that is asleep in a system call does not touch its stack. Its stack pointer and program counter are
-//! in `/proc/PID/task/TID/syscall`, and `process_vm_readv` copies the stack behind them. The copy counts if a
-//! second look finds the thread in the same call at the same place, and the kernel has not given it a CPU since
-//! the first one. Nothing is stopped, and nothing in the program runs for it. A thread that is found in the
-//! sleep in which it was found before has the stack that it had then.
+//! A thread that is asleep in a system call does not touch its stack. Its stack pointer and program counter
+//! are in `/proc/PID/task/TID/syscall`, and `process_vm_readv` copies the stack behind them. The copy counts
+//! if a second look finds the thread in the same call at the same place, and the kernel has not given it a
+//! CPU since the first one. Nothing is stopped, and nothing in the program runs for it. A thread that is
+//! found in the sleep in which it was found before has the stack that it had then.
 //!
-//! A sleep of which the kernel says what it is for has a [`Waker`]: whether the program's own threads alone can
-//! end it. Which sleeps are waits for work, and which come from within work, [`nested`] tells by the order in
-//! which threads were seen in them.
+//! A sleep of which the kernel says what it is for has a [`Waker`]: whether the program's own threads alone
+//! can end it. Which sleeps are waits for work, and which come from within work, [`nested`] tells by the
+//! order in which threads were seen in them.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::unix::fs::PermissionsExt as _;
@@ -34,13 +34,15 @@ pub(crate) const NO_PLACE: PlaceId = 0;
 const STACK: [usize; 2] = [16 << 10, 512 << 10];
 /// Places of one process. Further ones count as not known.
 const PLACES: usize = 4096;
-/// Stacks are read, and what processes have mapped, as long as that takes no more of a CPU than one part in this
-/// many, but for the first milliseconds.
+/// Stacks are read, and what processes have mapped, as long as that takes no more of a CPU than one part in
+/// this many, but for the first milliseconds.
 const MAP_SHARE: u64 = 500;
 const MAP_NS: u64 = 20_000_000;
-/// Beyond that, the stacks of one process are read once in this time all the same, so that no program is without.
+/// Beyond that, the stacks of one process are read once in this time all the same, so that no program is
+/// without.
 const EXTRA_NS: u64 = 50_000_000;
-/// The mappings are read again no sooner than after this, and twice as long each time that they were the same.
+/// The mappings are read again no sooner than after this, and twice as long each time that they were the
+/// same.
 const REMAP_NS: u64 = 20_000_000;
 /// What a file descriptor is stays known for this long.
 const DESCRIPTOR_NS: u64 = 3_000_000_000;

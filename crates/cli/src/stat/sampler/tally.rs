@@ -17,9 +17,9 @@ use crate::observe::proc::Sums;
 const WINDOW_NS: u64 = 1_000_000_000;
 /// and with as many samples.
 const WINDOW_SAMPLES: u64 = 8;
-/// Whoever sleeps for less than this on average, until others of the program end it through a descriptor, may be
-/// blocked as well as idle: nothing tells which. A pool without work sleeps longer; or it looks around from time
-/// to time, by a time limit.
+/// Whoever sleeps for less than this on average, until others of the program end it through a descriptor, may
+/// be blocked as well as idle: nothing tells which. A pool without work sleeps longer; or it looks around
+/// from time to time, by a time limit.
 const SHORT_NS: u64 = 500_000_000;
 const SHORT_LIMIT_NS: u64 = 50_000_000;
 /// Sums of a thread that is ready and has not moved for this long are those of one without a CPU: they are
@@ -152,8 +152,8 @@ struct Window(Part);
 
 impl Window {
     /// Whether the thread had nothing to do: nine tenths of the time asleep, and nine tenths of the samples
-    /// of that in what threads without work sleep in; and it waited for no lock. Short sleeps that others of the
-    /// program end through a descriptor are no sign of that.
+    /// of that in what threads without work sleep in; and it waited for no lock. Short sleeps that others of
+    /// the program end through a descriptor are no sign of that.
     fn is_idle(&self) -> bool {
         let part = &self.0;
         let blocked = part.blocked();
@@ -462,7 +462,8 @@ mod tests {
         assert_eq!((times.ready_ns, times.asleep(&Sleep::Lock).ns), (Some(0), 510 * MS));
     }
 
-    /// Of a thread that wakes up as often, and sleeps else in `epoll_wait`: which part of the time it was idle.
+    /// Of a thread that wakes up as often, and sleeps else in `epoll_wait`: which part of the time it was
+    /// idle.
     fn idle_in_epoll(waker: Waker, place: PlaceId, every: u64) -> Times {
         let mut tally = Tally::new();
         let mut sums = Sums { run: 0, delay: Some(0), arrivals: 1 };

@@ -310,7 +310,8 @@ fn settle(map: Map, record: &'static Record, lock: LockRef<'_>, known: Known) {
     publish(map, lock.address as u64, known);
 }
 
-/// A place in the bucket, free or of a lock that is no more, gets the lock's index; [`unpublish`] takes it back.
+/// A place in the bucket, free or of a lock that is no more, gets the lock's index; [`unpublish`] takes it
+/// back.
 fn publish(map: Map, address: u64, known: Known) {
     let index = known.word & INDEX_MASK;
     let new = layout::place(address, index);

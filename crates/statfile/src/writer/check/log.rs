@@ -97,8 +97,8 @@ fn write(map: Map, (serial, tid): (u32, u32), name: Name, kind: u32, fill: impl 
     true
 }
 
-/// Waits until the command has read more of the log, which is full. `false` if it reads nothing, or if the log is
-/// not what is full. LOG in [`layout`] says how long.
+/// Waits until the command has read more of the log, which is full. `false` if it reads nothing, or if the
+/// log is not what is full. LOG in [`layout`] says how long.
 #[cold]
 fn has_made_room(map: Map) -> bool {
     let header = map.header();

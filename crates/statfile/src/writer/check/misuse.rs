@@ -312,10 +312,10 @@ impl<H: Host> Recorder<H> {
         found(map, stay.record, &finding);
     }
 
-    /// The caller is about to give back the memory from `start` to `end`, by a call from `site`. To be asked only
-    /// if there [may be locks](memory::may_have_locks). Returns how many words of its tables the search for locks
-    /// read: at most one for 512 bytes of the memory or one for each lock of the process, whichever is less, and
-    /// four for each lock in the memory.
+    /// The caller is about to give back the memory from `start` to `end`, by a call from `site`. To be asked
+    /// only if there [may be locks](memory::may_have_locks). Returns how many words of its tables the search
+    /// for locks read: at most one for 512 bytes of the memory or one for each lock of the process, whichever
+    /// is less, and four for each lock in the memory.
     #[cold]
     #[inline(never)]
     pub fn freed(&'static self, start: usize, end: usize, site: CallSite) -> usize {

@@ -5,8 +5,9 @@
 //! What is new there is looked up in the table of pairs, which bounds how much evidence the log gets for one
 //! order of two classes. Both tables grow: LEVELS in [`layout`].
 //!
-//! A thread that holds `n` locks and asks for one more looks `n` edges up. If one of them is new, it goes along
-//! its list once for what else is held; each new edge then costs what its event does, however many locks are held.
+//! A thread that holds `n` locks and asks for one more looks `n` edges up. If one of them is new, it goes
+//! along its list once for what else is held; each new edge then costs what its event does, however many
+//! locks are held.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -72,8 +73,8 @@ fn asks_holding_many(map: Map, record: &'static Record, to: &End) {
     each_edge(map, record, but, guards(held::list(map, record)), to);
 }
 
-/// Goes along what the thread holds, but for the locks with the words `but`, and logs each edge from there to `to`
-/// that is new. `all` is what [`guards`] says of what is held, but for those that are no guards.
+/// Goes along what the thread holds, but for the locks with the words `but`, and logs each edge from there to
+/// `to` that is new. `all` is what [`guards`] says of what is held, but for those that are no guards.
 #[inline(always)]
 fn each_edge(map: Map, record: &'static Record, but: [u32; 2], all: u64, to: &End) {
     let serial = record.checked().serial.load(Relaxed);
@@ -256,8 +257,8 @@ fn claim<T: Slot>(map: Map, key: u64, names: [u32; 2], limit: u32) -> Option<(&'
             let old = slot.key().load(Acquire);
             let over = slot.locks().into_iter().any(|lock| T::is_over(map, lock.load(Relaxed)));
             if old > CHANGING && over && slot.key().compare_exchange(old, CHANGING, AcqRel, Relaxed).is_ok() {
-                // A thread that knew the old key may still add itself, if it took a lock that was no more: then
-                // one piece of evidence about the new key is missing.
+                // A thread that knew the old key may still add itself, if it took a lock that was no more:
+                // then one piece of evidence about the new key is missing.
                 slot.clear();
                 name(slot);
                 slot.key().store(key, Release);
