@@ -103,7 +103,7 @@ impl Preset for Options {
                 let labels = vec![("what", program.name.into())];
                 let (point, program) = (program.name.to_owned(), program.clone());
                 plan.here("programs", point, way, labels, move |context| {
-                    Ok([("ms".to_owned(), program.ms(context, stat)?)].into())
+                    program.measure(context, stat)
                 });
             }
         }
@@ -145,7 +145,7 @@ impl Preset for Options {
     }
 
     fn tables(&self, rows: &Rows) -> Vec<Table> {
-        let headings = ["what", "without", "under stat", "", "figure", "spread", "target"];
+        let headings = ["what", "without", "under stat", "", "figure", "spread", "target", "looks, % of a CPU"];
         let mut cost = Table::new("The measured program", 1, &headings);
         let pairs = [("alone", "run", "ns", 2), ("programs", "bare", "ms", 0)];
         for (section, bare, unit, decimals) in pairs {
@@ -169,11 +169,12 @@ impl Preset for Options {
                     median(row.get(figure), 2),
                     spread(row.get(figure), 2),
                     limit.to_string(),
+                    median(row.get("looks"), 2),
                 ]);
             }
         }
         for (name, _) in &rows.absent {
-            let missing = ["-", "not installed", "", "", "", ""].map(str::to_owned);
+            let missing = ["-", "not installed", "", "", "", "", ""].map(str::to_owned);
             cost.rows.push([words(name).to_owned()].into_iter().chain(missing).collect());
         }
         let headings = ["report", "as", "s", "spread", "target", "MiB", "target"];
@@ -208,6 +209,8 @@ impl Preset for Options {
             let (figure, limit) = limit(what);
             let in_words = if figure == "speed" { "speed, of that without" } else { "time, of that without" };
             targets.push(target(format!("{}: {in_words}", words(what)), limit, "", row.get(figure)));
+            let looks = format!("{}: looks at its threads", words(what));
+            targets.push(target(looks, LOOKS, "% of a CPU", row.get("looks")));
         }
         for row in rows.of("reports") {
             let what = format!("report of {}, {}", of_waits(self.locks, row), row.who);
@@ -218,6 +221,8 @@ impl Preset for Options {
     }
 }
 
+/// What looks at the threads may take, in per cent of a CPU.
+const LOOKS: Limit = Limit::AtMost(1.0);
 /// How long a report may take.
 const SECONDS: f64 = 3.0;
 /// And how much memory.
@@ -292,7 +297,7 @@ mod tests {
             if alone {
                 return vec![("ns", if cell.who == "stat" { 12.0 } else { 4.0 })];
             }
-            vec![("ms", if cell.who == "stat" { 1000.0 } else { 960.0 / speed }), ("s", 2.0), ("mib", 600.0)]
+            vec![("ms", if cell.who == "stat" { 1000.0 } else { 960.0 / speed }), ("s", 2.0), ("mib", 600.0), ("looks", 0.8)]
         });
         assert_eq!(figures.target("added to lock + unlock of our mutex", "stat"), (8.0, "reached"));
         assert_eq!(

@@ -132,15 +132,17 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// How long it takes over its work, in milliseconds: by its own clock, or its clients'.
-    pub(crate) fn ms(&self, context: &Context, stat: bool) -> Result<f64> {
+    /// How long it takes over its work, in milliseconds by its own clock, or its clients'; and of `stat` the
+    /// share of a CPU that looks at its threads take, in per cent.
+    pub(crate) fn measure(&self, context: &Context, stat: bool) -> Result<Sample> {
         let library = context.library()?;
         let directory = self.ready.directory.path();
-        let report = directory.join("report");
+        let (report, document) = (directory.join("report"), directory.join("report.json"));
         let start = |argv: &[OsString]| {
             let mut command = if stat {
                 let mut command = Command::new(&context.program);
-                command.args(["stat", "--lock", "glibc", "--output"]).arg(&report).arg("--").arg(&argv[0]);
+                command.args(["stat", "--lock", "glibc", "--output"]).arg(&report);
+                command.arg("--json").arg(&document).arg("--").arg(&argv[0]);
                 // The library that we measure, however it was found.
                 command.env("POUNDLOCK_PRELOAD_LIB", library);
                 command
@@ -166,13 +168,19 @@ impl Counted {
                 seconds.ok_or_else(|| failed(format!("it did not say how long it took: {told}")))? * 1e3
             }
         };
+        let mut sample = Sample::from([("ms".to_owned(), ms)]);
         if stat {
-            let report = std::fs::read_to_string(&report).map_err(Error::system("cannot read the report"))?;
+            let read = |file| std::fs::read_to_string(file).map_err(Error::system("cannot read the report"));
+            let report = read(&report)?;
             if !report.contains("locks measured") {
                 return Err(failed(format!("it was not measured: {report}")));
             }
+            let document: serde_json::Value = serde_json::from_str(&read(&document)?)
+                .map_err(|error| failed(format!("the report is no JSON: {error}")))?;
+            let sampled = |name: &str| document["sampled"][name].as_f64().unwrap_or(0.0);
+            sample.insert("looks".to_owned(), 100.0 * sampled("cost_ns") / sampled("watched_ns").max(1.0));
         }
-        Ok(ms)
+        Ok(sample)
     }
 }
 

@@ -13,8 +13,8 @@
 //! | `unseen` | threads wait, or may wait, in ways that these figures do not show | both |
 //! | `way` | names are missing that another command writes | calls |
 //! | `stuck` | at the end every thread had waited for another one for a second or more | sampler |
-//! | `asleep` | not for locks that are known: threads slept where only the program's own threads can wake them | sampler |
-//! | `idle` | threads had nothing to do for nine tenths of their time | sampler |
+//! | `asleep` | not for locks that are known: threads slept where the program's own threads wake them, and it may be for a lock that nobody counts, or is longer than they ran | sampler |
+//! | `idle` | threads had nothing to do for nine tenths of their time, and used next to no CPU | sampler |
 //! | `false_alarm` | waiting for locks took next to nothing of the threads' time, or none was used, and all else has a name | both |
 //! | `keep_locks` | what another lock can save is next to nothing of the threads' time | recorder |
 //!
@@ -31,7 +31,7 @@ use super::class::{Class, Figures};
 use super::holders::{SEEN, Seen, chain, sleeping, waits_at};
 use super::names::StackId;
 use super::report::{Report, RuntimeOf, ratio, side};
-use super::sampler::{Purpose, Sleep, Waker};
+use super::sampler::{Outcome, Purpose, Sleep, Waker};
 use super::sleeps::{self, Row as SleepRow};
 use super::text::{command_line, duration, noun, percent};
 use crate::observe::runtime::Runtime;
@@ -51,8 +51,10 @@ const CROWD: f64 = 1.25;
 const LONG_NS: u64 = 100_000;
 /// A sleep and a wake-up.
 const WAKE_NS: u64 = LONG_NS / 10;
-/// How often a condition variable has to be waited for.
+/// How often a condition variable has to be waited for, and the share of the threads' time that wake-ups in
+/// vain take.
 const WAITS: u64 = 100;
+const STORM: f64 = 0.0005;
 
 /// Something to change.
 #[derive(Serialize)]
@@ -65,6 +67,16 @@ pub(super) struct Finding {
     pub(super) line: String,
     /// The figure that says so: a share, from 0 to 1.
     pub(super) share: f64,
+    /// The share of the threads' time that is at stake: the findings come by it.
+    #[serde(skip)]
+    rank: f64,
+}
+
+impl Finding {
+    /// Without a text and a line.
+    fn new(kind: &'static str, share: f64) -> Finding {
+        Finding { kind, text: String::new(), line: String::new(), share, rank: share }
+    }
 }
 
 /// The most important ones, the worst first. None if threads are stuck: what they waited for until then says
@@ -88,7 +100,7 @@ pub(super) fn of(report: &Report) -> Vec<Finding> {
     }
     let seen_beside = report.beside.as_deref().map(found).unwrap_or_default();
     findings.extend(seen_beside);
-    findings.sort_by(|a, b| b.share.total_cmp(&a.share));
+    findings.sort_by(|a, b| b.rank.total_cmp(&a.rank));
     let unseen = unseen(report);
     if findings.is_empty() && unseen.is_empty() {
         findings.extend(elsewhere(report));
@@ -137,7 +149,7 @@ fn found(view: &Report) -> Vec<Finding> {
 /// Waits that are not seen and may be most of the waiting: what they are, and the command that shows them.
 /// They come first, since what else is said says nothing of them.
 fn unseen(report: &Report) -> Vec<Finding> {
-    let finding = |text: String, share: f64| Finding { kind: "unseen", text, line: String::new(), share };
+    let finding = |text: String, share: f64| Finding { text, ..Finding::new("unseen", share) };
     let views = [Some(report), report.beside.as_deref()];
     let view = views.into_iter().flatten().find(|view| view.about.futexes.is_some());
     if let Some(view) = view {
@@ -185,14 +197,9 @@ fn names_of_java(report: &Report) -> Option<Finding> {
         of.runtime == Runtime::Java && !Path::new(&format!("/tmp/perf-{}.map", of.pid)).exists()
     };
     view.runtimes.iter().find(is_nameless)?;
-    Some(Finding {
-        kind: "way",
-        text: format!(
-            "the names of Java's methods are missing: its machine writes them when asked: {JAVA_WAY}"
-        ),
-        line: String::new(),
-        share: 0.0,
-    })
+    let text =
+        format!("the names of Java's methods are missing: its machine writes them when asked: {JAVA_WAY}");
+    Some(Finding { text, ..Finding::new("way", 0.0) })
 }
 
 /// A futex of which nothing says whether it is a lock, and for which threads slept longest.
@@ -222,7 +229,7 @@ fn parked(view: &Report) -> Option<Finding> {
         counted(figures.contended, "wait"),
         duration(figures.wait_ns.checked_div(figures.contended).unwrap_or(0)),
     );
-    Some(Finding { kind: "slept", text, line, share })
+    Some(Finding { text, line, ..Finding::new("slept", share) })
 }
 
 /// Where only sleeping is seen: how much of it there was, and who ended it.
@@ -247,7 +254,7 @@ fn slept(report: &Report, class: &Class) -> Finding {
         counted(figures.contended, "wait"),
         duration(mean)
     );
-    Finding { kind: "slept", text, line, share: lost }
+    Finding { text, line, ..Finding::new("slept", lost) }
 }
 
 fn lock(report: &Report, class: &Class) -> Option<Finding> {
@@ -271,7 +278,7 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
     let finding = |kind: &'static str, of: &Class, text: &dyn Fn(&str) -> String| {
         let line = line(report, of);
         let at = if line.is_empty() { String::new() } else { format!(" at {line}") };
-        Some(Finding { kind, text: text(&at), line, share: lost })
+        Some(Finding { text: text(&at), line, ..Finding::new(kind, lost) })
     };
     let costs = format!("{} of the time is lost for {name}", percent(lost));
     // Of a chain of holders it is the last one that the others wait for.
@@ -428,7 +435,8 @@ fn storm(report: &Report, class: &Class) -> Option<Finding> {
     let many_woken = figures.contended >= 2 * sent;
     let let_go = figures.contended.saturating_sub(figures.in_vain) >= figures.contended / 20;
     let all_woken = 2 * figures.broadcasts >= sent && let_go;
-    if vain < MOST || (is_counted && !many_woken && !all_woken) {
+    let cost = ratio(figures.in_vain.saturating_mul(WAKE_NS), report.time.busy_ns);
+    if vain < MOST || (is_counted && !many_woken && !all_woken) || cost < STORM {
         return None;
     }
     let line = line(report, class);
@@ -444,7 +452,6 @@ fn storm(report: &Report, class: &Class) -> Option<Finding> {
         String::new()
     };
     Some(Finding {
-        kind: "storm",
         text: format!(
             "threads wake up in vain{at}: {} of {} waits for {} ended with nothing to do{all}{held}",
             figures.in_vain,
@@ -452,75 +459,91 @@ fn storm(report: &Report, class: &Class) -> Option<Finding> {
             called(class)
         ),
         line,
-        share: vain,
+        rank: cost,
+        ..Finding::new("storm", vain)
     })
 }
 
 /// What the time went for, if it was not for locks that are known.
 fn elsewhere(report: &Report) -> Option<Finding> {
     let sampled = report.sampled.as_ref()?;
-    let lost = report.time.lost();
-    if lost >= WORTH {
+    if report.time.lost() >= WORTH {
         return None;
     }
-    let (lived, busy) = (sampled.total.lived_ns, sampled.total.busy_ns());
+    asleep(report, sampled).or_else(|| idle(report, sampled)).or_else(|| cleared(report, sampled))
+}
+
+/// The place at which threads slept longest, if that may be for a lock which nobody counts, or if they waited there
+/// for each other for longer than they ran: nothing is cleared then.
+fn asleep(report: &Report, sampled: &Outcome) -> Option<Finding> {
+    let busy = sampled.total.busy_ns();
     let is_seen = report.about.futexes.is_some();
-    // Sleeps that may be for a lock which nobody counts: nothing is cleared then.
-    let unclear =
-        report.sleeps.iter().filter(|row| row.of.purpose == Purpose::Blocked && row.may_be_a_lock(is_seen));
-    let mut places: Vec<(String, u64, &SleepRow)> = Vec::new();
-    for row in unclear {
-        let place = row.place(&report.names);
-        match places.iter_mut().find(|(known, ..)| *known == place) {
-            Some((_, ns, _)) => *ns += row.sum.ns,
-            None => places.push((place, row.sum.ns, row)),
-        }
-    }
-    places.sort_by_key(|(_, ns, _)| std::cmp::Reverse(*ns));
-    let unclear: u64 = places.iter().map(|(_, ns, _)| ns).sum();
     let mut parts = sleeps::parts(report);
-    if let Some((place, ns, row)) = places.first().filter(|_| ratio(unclear, busy) >= WORTH) {
-        let share = ratio(*ns, busy).min(1.0);
-        parts.retain(|part| part.text != row.brief(&report.names));
-        let rest = sleeps::account(&parts, busy, PARTS);
-        let rest = if rest.is_empty() { rest } else { format!("; the rest: {rest}") };
-        let why = match row.of.waker {
-            Waker::Program => {
-                "only threads of this program end such a sleep, so it is a queue that is empty, or a lock that is \
-                 not counted"
-            }
-            Waker::Signals => {
-                "the program's own processes end such a sleep, or a signal does: it is a queue that is empty, or a \
-                 lock that is not counted"
-            }
-            _ => "for what is not seen",
-        };
-        let line = report.names.line_of(row.of.stack).map(|id| report.names.text(id).to_owned());
-        return Some(Finding {
-            kind: "asleep",
-            text: format!(
-                "threads were {place} for {} of the time in which they had something to do: {why}{rest}",
-                percent(share)
-            ),
-            line: line.unwrap_or_default(),
-            share,
-        });
+    let on_cpus = sampled.total.running_ns.saturating_add(sampled.total.ready_ns.unwrap_or(0));
+    let blocked = || report.sleeps.iter().filter(|row| row.of.purpose == Purpose::Blocked);
+    let unclear = sleeps::longest(&report.names, blocked().filter(|row| row.may_be_a_lock(is_seen)));
+    let for_work = sleeps::longest(&report.names, blocked().filter(|row| row.is_for_work()));
+    let is_told = |&(row, ns): &(&SleepRow, u64)| match row.is_for_work() {
+        // Two threads that take turns wait for as long as they run.
+        true => ns / 5 >= on_cpus / 4,
+        false => ratio(ns, busy) >= WORTH,
+    };
+    let (row, ns) = [unclear, for_work].into_iter().flatten().filter(is_told).max_by_key(|(_, ns)| *ns)?;
+    let share = ratio(ns, busy).min(1.0);
+    let brief = row.brief(&report.names);
+    parts.retain(|part| part.text != brief);
+    let rest = sleeps::account(&parts, busy, PARTS);
+    let rest = if rest.is_empty() { rest } else { format!("; the rest: {rest}") };
+    let why = match (row.is_for_work(), row.of.waker) {
+        (true, _) => {
+            "other threads of this program end such a wait: it is for work that they have yet to do, or for a lock \
+             that is made of it"
+        }
+        (_, Waker::Program) => {
+            "only threads of this program end such a sleep, so it is a queue that is empty, or a lock that is not \
+             counted"
+        }
+        (_, Waker::Signals) => {
+            "the program's own processes end such a sleep, or a signal does: it is a queue that is empty, or a lock \
+             that is not counted"
+        }
+        _ => "for what is not seen",
+    };
+    let line = report.names.line_of(row.of.stack).map(|id| report.names.text(id).to_owned());
+    Some(Finding {
+        text: format!(
+            "threads were {brief} for {} of the time in which they had something to do: {why}{rest}",
+            percent(share)
+        ),
+        line: line.unwrap_or_default(),
+        ..Finding::new("asleep", share)
+    })
+}
+
+/// That threads had nothing to do, and used next to no CPU.
+fn idle(report: &Report, sampled: &Outcome) -> Option<Finding> {
+    let (lived, busy) = (sampled.total.lived_ns, sampled.total.busy_ns());
+    if busy >= lived / 10 || sampled.total.running_ns >= sampled.watched_ns / 4 {
+        return None;
     }
-    let idle = idle(report, lived.saturating_sub(busy));
-    if busy < lived / 10 {
-        let share = ratio(lived - busy, lived);
-        return Some(Finding {
-            kind: "idle",
-            text: format!(
-                "threads had nothing to do for {} of their time, as far as can be told: {idle}; a wake-up that never \
-                 comes looks the same",
-                percent(share)
-            ),
-            line: String::new(),
-            share,
-        });
-    }
-    let account = sleeps::account(&parts, busy, PARTS);
+    let share = ratio(lived - busy, lived);
+    Some(Finding {
+        text: format!(
+            "threads had nothing to do for {} of their time, as far as can be told: {}; a wake-up that never comes \
+             looks the same",
+            percent(share),
+            idle_places(report, lived - busy)
+        ),
+        ..Finding::new("idle", share)
+    })
+}
+
+/// That locks are not the cause, with what is.
+fn cleared(report: &Report, sampled: &Outcome) -> Option<Finding> {
+    let (lived, busy) = (sampled.total.lived_ns, sampled.total.busy_ns());
+    let lost = report.time.lost();
+    let idle = idle_places(report, lived.saturating_sub(busy));
+    let account = sleeps::account(&sleeps::parts(report), busy, PARTS);
     let idle = if idle.is_empty() { idle } else { format!(". Beside that time, threads were idle: {idle}") };
     let text = match (report.locks().next(), account.as_str()) {
         // No lock was used, so that there is none to clear.
@@ -535,7 +558,7 @@ fn elsewhere(report: &Report) -> Option<Finding> {
             if account.is_empty() { "" } else { "; threads were " },
         ),
     };
-    Some(Finding { kind: "false_alarm", text, line: String::new(), share: lost })
+    Some(Finding { text, ..Finding::new("false_alarm", lost) })
 }
 
 /// What another lock can save at most of the waiting for a class. Mutexes of long sections: no lock shortens
@@ -572,20 +595,16 @@ fn keep_locks(report: &Report) -> Option<Finding> {
             percent(1.0 - ratio(free, report.wait_ns()).min(1.0))
         )
     };
-    Some(Finding {
-        kind: "keep_locks",
-        text: format!(
-            "another lock would save at most {} of this time: {why}; keep the program's own locks",
-            percent(saved)
-        ),
-        line: String::new(),
-        share: saved,
-    })
+    let text = format!(
+        "another lock would save at most {} of this time: {why}; keep the program's own locks",
+        percent(saved)
+    );
+    Some(Finding { text, ..Finding::new("keep_locks", saved) })
 }
 
 /// Where threads that look idle sleep, if that is a tenth of their time or more: a thread that polls looks
 /// idle.
-fn idle(report: &Report, all: u64) -> String {
+fn idle_places(report: &Report, all: u64) -> String {
     let lived = report.sampled.as_ref().map_or(0, |sampled| sampled.total.lived_ns);
     if all < lived / 10 {
         return String::new();
@@ -621,14 +640,13 @@ fn stuck(report: &Report) -> Option<Finding> {
     let first = stuck.threads.iter().find(|(_, what, _)| *what != Sleep::Join);
     let line = first.and_then(|(.., stack)| report.names.line_of(*stack));
     Some(Finding {
-        kind: "stuck",
         text: format!(
             "every thread has waited for another one for the last {}: {}; nobody of this program is left to wake them",
             duration(stuck.for_ns),
             threads.join("; ")
         ),
         line: line.map(|id| report.names.text(id).to_owned()).unwrap_or_default(),
-        share: 1.0,
+        ..Finding::new("stuck", 1.0)
     })
 }
 

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::holders::sleeping;
 use super::names::{Known, NO_STACK, Names, StackId};
 use super::report::{Report, ratio};
-use super::sampler::{Estimate, Outcome, Process, Purpose, Sleep, Waker};
+use super::sampler::{Estimate, Outcome, Process, Purpose, Sleep, Waker, placed};
 use super::text::{path, percent};
 use crate::observe::symbols::{Space, Symbols, file_name};
 
@@ -85,6 +85,9 @@ pub(super) fn rows(outcome: &Outcome, symbols: &Symbols, names: &mut Names) -> (
             entry.samples += sum.sum.samples;
         }
     }
+    // Stacks are read of some samples only.
+    let are_alike = |a: &Sleeper, b: &Sleeper| Sleeper { stack: a.stack, ..b.clone() } == *a;
+    let found = placed(found, |of| of.stack != NO_STACK, are_alike);
     let mut rows: Vec<Row> = found.into_iter().map(|(of, sum)| Row { of, sum }).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.sum.ns));
     let stuck = outcome.stuck.as_ref().map(|stuck| Stuck {
@@ -133,6 +136,12 @@ impl Row {
             Sleep::Call(name) => name == crate::observe::calls::FUTEX,
             Sleep::Signal | Sleep::OutsideCalls | Sleep::Hidden => false,
         }
+    }
+
+    /// Whether it is a wait that another thread of the program ends by its work, or by letting go of a lock that
+    /// is made of such waits.
+    pub(super) fn is_for_work(&self) -> bool {
+        matches!(self.of.what, Sleep::Condition | Sleep::Barrier | Sleep::Semaphore)
     }
 
     /// Whether it may be a wait for a lock that nobody counts: one of the program's threads ends it, or
@@ -186,6 +195,16 @@ pub(super) fn parts(report: &Report) -> Vec<Part> {
     parts.retain(|part| part.ns > 0);
     parts.sort_by_key(|part| std::cmp::Reverse(part.ns));
     parts
+}
+
+/// The place with the most time among these rows, with that time: rows whose brief text is the same are one
+/// place.
+pub(super) fn longest<'a>(names: &Names, rows: impl Iterator<Item = &'a Row>) -> Option<(&'a Row, u64)> {
+    let mut places: BTreeMap<String, (&Row, u64)> = BTreeMap::new();
+    for row in rows {
+        places.entry(row.brief(names)).or_insert((row, 0)).1 += row.sum.ns;
+    }
+    places.into_values().max_by_key(|(_, ns)| *ns)
 }
 
 /// The first parts in words, and the rest in one: `61.2 % running, 20.0 % asleep in read() at load (a.c:7)`.

@@ -46,9 +46,11 @@ fn stat_names_where_backends_wait_for_a_row() {
     }
     let made = command(&initdb, &["-D", &data, "-A", "trust", "--no-sync"]).output().expect("initdb runs");
     expect_status(&made, 0);
+    // One client at a time has the row and sleeps: the others wait for the row, however loaded the machine is.
     let hot = format!("{place}/hot.sql");
-    std::fs::write(&hot, "update pgbench_branches set bbalance = bbalance + 1 where bid = 1;\n")
-        .expect("written");
+    let script = "begin;\nupdate pgbench_branches set bbalance = bbalance + 1 where bid = 1;\n\
+        select pg_sleep(0.05);\ncommit;\n";
+    std::fs::write(&hot, script).expect("written");
 
     let mut cmd = poundlock();
     cmd.env("COLUMNS", "1000").args(["stat", "--"]).args(as_its_user(&postgres));
@@ -63,23 +65,24 @@ fn stat_names_where_backends_wait_for_a_row() {
     expect_status(&prepared, 0);
     let load = ["-h", place, "-n", "-c", "12", "-f", &hot, "-T", "100000", "postgres"];
     let load = start(command(&pgbench, &load).stdin(Stdio::null()));
-    // The truth by the server's own accounting, and the report, one after the other until both have enough.
+    // The truth by the server's own accounting first, and then reports until one has a stack of those waits.
     let waits = "select count(*) from pg_stat_activity where wait_event in ('transactionid', 'tuple')";
-    let (mut waiting, mut reports) = (0, 0);
+    let waiting = || ask(waits).and_then(|count| count.trim().parse::<u32>().ok()).unwrap_or(0);
+    until("clients wait for the row", || waiting() >= 8);
     let finding = "asleep in epoll_wait() at WaitEventSetWait";
     let named = |text: &str| {
         let first = text.lines().find(|line| line.starts_with("* ")).unwrap_or_default().to_owned();
         first.contains(finding) && first.contains("< ProcSleep")
     };
+    let mut reports = 0;
     until("waits for the row are reported", || {
-        waiting += ask(waits).and_then(|count| count.trim().parse::<u32>().ok()).unwrap_or(0);
         server.kill(libc::SIGUSR2);
         until("there is a report more", || {
             server.errors_so_far().matches("poundlock stat: ").count() > reports
         });
         let text = server.errors_so_far();
         reports = text.matches("poundlock stat: ").count();
-        waiting >= 30 && text.rsplit("poundlock stat: ").next().is_some_and(named)
+        text.rsplit("poundlock stat: ").next().is_some_and(named)
     });
     load.kill(libc::SIGTERM);
     let _ = load.finish(LIMIT);

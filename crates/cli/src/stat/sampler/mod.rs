@@ -27,7 +27,7 @@ use rustc_hash::FxHashMap;
 use crate::launch::BlockedSignals;
 use crate::observe::proc;
 
-pub(crate) use outcome::{Estimate, Graph, Hidden, Holder, Outcome, Process, Purpose, Sleep, Times};
+pub(crate) use outcome::{Estimate, Graph, Hidden, Holder, Outcome, Process, Purpose, Sleep, Times, placed};
 #[cfg(test)]
 pub(crate) use outcome::{Inside, Threads, WaitedLock};
 pub(crate) use series::{Key, MAIN, Party, Waited};
@@ -36,10 +36,13 @@ pub(crate) use watch::{Ids, Whom};
 use watch::{Random, Watch};
 
 /// The shortest and the longest pause between two looks.
-const PAUSE_NS: (u64, u64) = (4_000_000, 200_000_000);
-/// A look is followed by a pause of as many times its CPU time,
-const LOOK_SHARE: u64 = 170;
-/// and a search for processes and threads by this many.
+const PAUSE_NS: (u64, u64) = (4_000_000, 1_000_000_000);
+/// A look is followed by a pause of as many times its CPU time, and a search for processes and threads by as
+/// many times its own. With the shares of stacks ([`sleeps`]) all of it takes one hundredth of a CPU.
+const LOOK_SHARE: u64 = 200;
+/// The first looks, which take this CPU time together, come as many times closer: short runs are seen as well.
+const FIRST_NS: u64 = 30_000_000;
+const FIRST_CLOSER: u64 = 10;
 const SEARCH_SHARE: u64 = 500;
 /// The pauses between searches begin with the first of these and grow to the second: at its start a program
 /// makes its threads.
@@ -155,29 +158,33 @@ fn outcome(state: &mut State) -> Outcome {
 
 fn watch(shared: &Shared) {
     let mut random = Random::new(now());
-    let mut search_at = 0;
+    let (mut look_at, mut search_at) = (0, 0);
     let mut search_pause = SEARCH_NS.0;
+    let mut looks_ns = 0;
     let mut state = shared.state();
     while !state.stopped {
         let begin = now();
         let before = cost();
-        let mut searched = 0;
         if begin >= search_at {
             state.watch.discover(begin);
-            searched = cost() - before;
             search_pause = (search_pause * 3 / 2).min(SEARCH_NS.1);
-            search_at = begin + search_pause.max(searched * SEARCH_SHARE);
+            search_at = begin + search_pause.max((cost() - before) * SEARCH_SHARE);
         }
-        // Stacks, and what programs have mapped, are read within limits of their own.
-        let mapped = state.watch.mapping_ns();
-        state.watch.look(now());
-        let mapped = state.watch.mapping_ns() - mapped;
-        let all = cost() - before;
-        state.cost_ns += all;
-        let pause = (all.saturating_sub(searched + mapped) * LOOK_SHARE).clamp(PAUSE_NS.0, PAUSE_NS.1);
-        // From half of it to one and a half.
-        let pause = pause / 2 + random.below(pause as usize) as u64;
-        let pause = pause.min(search_at.saturating_sub(begin)).max(1);
+        if begin >= look_at {
+            let (looked, mapped) = (cost(), state.watch.mapping_ns());
+            state.watch.look(now());
+            // Stacks, and what programs have mapped, are read within limits of their own.
+            let mapped = state.watch.mapping_ns() - mapped;
+            let taken = (cost() - looked).saturating_sub(mapped);
+            let is_first = looks_ns < FIRST_NS;
+            looks_ns += taken;
+            let share = if is_first { LOOK_SHARE / FIRST_CLOSER } else { LOOK_SHARE };
+            let pause = (taken * share).clamp(PAUSE_NS.0, PAUSE_NS.1);
+            // From half of it to one and a half.
+            look_at = begin + pause / 2 + random.below(pause as usize) as u64;
+        }
+        state.cost_ns += cost() - before;
+        let pause = look_at.min(search_at).saturating_sub(now()).max(1);
         let waited = shared.stop.wait_timeout(state, Duration::from_nanos(pause));
         state = waited.unwrap_or_else(PoisonError::into_inner).0;
     }

@@ -123,6 +123,35 @@ impl Estimate {
     }
 }
 
+/// Gives what was seen without a place to what is alike and has one, in proportion.
+pub(crate) fn placed<K: Ord + Clone>(
+    mut shares: BTreeMap<K, Estimate>,
+    is_known: impl Fn(&K) -> bool,
+    are_alike: impl Fn(&K, &K) -> bool,
+) -> BTreeMap<K, Estimate> {
+    let without: Vec<K> = shares.keys().filter(|key| !is_known(key)).cloned().collect();
+    for key in without {
+        let is_taker = |other: &K| is_known(other) && are_alike(&key, other);
+        let all: u128 =
+            shares.iter().filter(|(other, _)| is_taker(other)).map(|(_, sum)| u128::from(sum.ns)).sum();
+        let Some(rest) = shares.get(&key).copied().filter(|_| all > 0) else { continue };
+        shares.remove(&key);
+        let mut left = rest;
+        for (_, sum) in shares.iter_mut().filter(|(other, _)| is_taker(other)) {
+            let more = (u128::from(rest.ns) * u128::from(sum.ns) / all) as u64;
+            left.ns -= more;
+            sum.ns += more;
+        }
+        // What the division leaves is nanoseconds.
+        if let Some((_, most)) =
+            shares.iter_mut().filter(|(other, _)| is_taker(other)).max_by_key(|(_, sum)| sum.ns)
+        {
+            most.add(left.ns, left.samples);
+        }
+    }
+    shares
+}
+
 /// What a sleeping thread waits for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]

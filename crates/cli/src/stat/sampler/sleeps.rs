@@ -37,10 +37,11 @@ const PLACES: usize = 4096;
 /// Stacks are read, and what processes have mapped, as long as that takes no more of a CPU than one part in
 /// this many, but for the first milliseconds.
 const MAP_SHARE: u64 = 500;
-const MAP_NS: u64 = 20_000_000;
-/// Beyond that, the stacks of one process are read once in this time all the same, so that no program is
-/// without.
+const MAP_NS: u64 = 10_000_000;
+/// Beyond that, the stacks of one process are read now and then all the same, so that no program is without:
+/// after no less than this time, and as many times what it took.
 const EXTRA_NS: u64 = 50_000_000;
+const EXTRA_SHARE: u64 = 1000;
 /// The mappings are read again no sooner than after this, and twice as long each time that they were the
 /// same.
 const REMAP_NS: u64 = 20_000_000;
@@ -108,9 +109,17 @@ pub(super) struct Shared {
     look_again: u64,
     /// The CPU time that mappings and stacks took, from the first one on.
     mapping: Option<(u64, u64)>,
-    /// The last look beyond that time, and the process whose stacks it may read.
-    extra: (u64, u32),
+    extra: Extra,
     stack: Vec<u8>,
+}
+
+/// Stacks that are read beyond that time.
+#[derive(Default)]
+struct Extra {
+    /// The last look that read some, and the process whose stacks it may read.
+    look: (u64, u32),
+    /// When the next one may.
+    next: u64,
 }
 
 /// The code that is mapped into processes, forked ones say, and what unwinds their stacks.
@@ -416,14 +425,17 @@ impl Shared {
         if taken <= MAP_NS + now.saturating_sub(since) / MAP_SHARE {
             return false;
         }
-        if now >= self.extra.0 + EXTRA_NS {
-            self.extra = (now, pid);
+        if now >= self.extra.next {
+            self.extra = Extra { look: (now, pid), next: now + EXTRA_NS };
         }
-        self.extra != (now, pid)
+        self.extra.look != (now, pid)
     }
 
     fn spend(&mut self, now: u64, ns: u64) {
         self.mapping.get_or_insert((now, 0)).1 += ns;
+        if self.extra.look.0 == now {
+            self.extra.next = self.extra.next.saturating_add(ns.saturating_mul(EXTRA_SHARE));
+        }
     }
 
     /// The CPU time that mappings and stacks took.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use poundlock_statfile::LockKind;
 
-use super::outcome::{Estimate, Purpose, Sleep, Times};
+use super::outcome::{Estimate, Purpose, Sleep, Times, placed};
 use super::sleeps::{At, NO_PLACE, PlaceId, Waker};
 use crate::observe::proc::Sums;
 
@@ -115,35 +115,11 @@ impl Part {
             .asleep
             .iter()
             .map(|(what, weight)| (what.clone(), Estimate { ns: share(weight.ns), samples: weight.samples }));
-        let shares = placed(shares.collect());
+        let is_known = |reason: &Reason| reason.at.place != NO_PLACE;
+        let shares = placed(shares.collect(), is_known, |a, b| a.what == b.what);
         let given: u64 = shares.values().map(|share| share.ns).sum();
         (shares, blocked - given)
     }
-}
-
-/// Gives what was seen in a call without a place to the places that are known of that call, in proportion.
-fn placed(mut shares: BTreeMap<Reason, Estimate>) -> BTreeMap<Reason, Estimate> {
-    let without: Vec<Reason> = shares.keys().filter(|reason| reason.at.place == NO_PLACE).cloned().collect();
-    for reason in without {
-        let known = |other: &Reason| other.at.place != NO_PLACE && other.what == reason.what;
-        let all: u128 =
-            shares.iter().filter(|(other, _)| known(other)).map(|(_, sum)| u128::from(sum.ns)).sum();
-        let Some(rest) = shares.get(&reason).copied().filter(|_| all > 0) else { continue };
-        shares.remove(&reason);
-        let mut left = rest;
-        for (_, sum) in shares.iter_mut().filter(|(other, _)| known(other)) {
-            let more = (u128::from(rest.ns) * u128::from(sum.ns) / all) as u64;
-            left.ns -= more;
-            sum.ns += more;
-        }
-        // What the division leaves is nanoseconds.
-        if let Some((_, most)) =
-            shares.iter_mut().filter(|(other, _)| known(other)).max_by_key(|(_, sum)| sum.ns)
-        {
-            most.add(left.ns, left.samples);
-        }
-    }
-    shares
 }
 
 /// One thread since its last window closed.
