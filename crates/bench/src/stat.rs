@@ -102,9 +102,7 @@ impl Preset for Options {
             for (way, stat) in [("bare", false), ("stat", true)] {
                 let labels = vec![("what", program.name.into())];
                 let (point, program) = (program.name.to_owned(), program.clone());
-                plan.here("programs", point, way, labels, move |context| {
-                    program.measure(context, stat)
-                });
+                plan.here("programs", point, way, labels, move |context| program.measure(context, stat));
             }
         }
         for waits in [0, self.waits] {
@@ -145,7 +143,8 @@ impl Preset for Options {
     }
 
     fn tables(&self, rows: &Rows) -> Vec<Table> {
-        let headings = ["what", "without", "under stat", "", "figure", "spread", "target", "looks, % of a CPU"];
+        let headings =
+            ["what", "without", "under stat", "", "figure", "spread", "target", "looks, % of a CPU"];
         let mut cost = Table::new("The measured program", 1, &headings);
         let pairs = [("alone", "run", "ns", 2), ("programs", "bare", "ms", 0)];
         for (section, bare, unit, decimals) in pairs {
@@ -297,7 +296,12 @@ mod tests {
             if alone {
                 return vec![("ns", if cell.who == "stat" { 12.0 } else { 4.0 })];
             }
-            vec![("ms", if cell.who == "stat" { 1000.0 } else { 960.0 / speed }), ("s", 2.0), ("mib", 600.0), ("looks", 0.8)]
+            vec![
+                ("ms", if cell.who == "stat" { 1000.0 } else { 960.0 / speed }),
+                ("s", 2.0),
+                ("mib", 600.0),
+                ("looks", 0.8),
+            ]
         });
         assert_eq!(figures.target("added to lock + unlock of our mutex", "stat"), (8.0, "reached"));
         assert_eq!(

@@ -181,6 +181,52 @@ fn processes_of_others_are_hidden() {
 /// 64 MiB more than the program needs without us: of address space, and of data, which is what strict
 /// overcommitment (`vm.overcommit_memory=2`) counts. The statistics, of which little is ever used, may not fit
 /// into the former.
+/// A program that limits its own address space has that for itself: what was reserved for figures is given back.
+#[test]
+fn little_memory_by_choice() {
+    let source = r#"#define _GNU_SOURCE
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <string.h>
+        #include <sys/resource.h>
+        static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
+        static void *work(void *unused) {
+            char *memory = malloc(20 << 20);
+            if (!memory) return (void *)1;
+            memset(memory, 1, 20 << 20);
+            for (int i = 0; i < 1000; i++) {
+                pthread_mutex_lock(&shared_lock);
+                pthread_mutex_unlock(&shared_lock);
+            }
+            free(memory);
+            return unused;
+        }
+        int main(int argc, char **argv) {
+            struct rlimit limit = { 1 << 30, 1 << 30 };
+            pthread_mutex_lock(&shared_lock);
+            pthread_mutex_unlock(&shared_lock);
+            int failed = argc < 2 ? -1 : *argv[1] == 's' ? setrlimit(RLIMIT_AS, &limit)
+                                                         : prlimit(0, RLIMIT_AS, &limit, NULL);
+            if (failed) return 3;
+            pthread_t threads[4];
+            for (int i = 0; i < 4; i++) if (pthread_create(&threads[i], NULL, work, NULL)) return 4;
+            for (int i = 0; i < 4; i++) {
+                void *result;
+                if (pthread_join(threads[i], &result) || result) return 5;
+            }
+            return 0;
+        }"#;
+    let program = compile_c(source, &[]);
+    for way in ["setrlimit", "prlimit"] {
+        for subcommand in ["run", "stat", "check"] {
+            let output = run_limited(poundlock().args([subcommand, "--"]).arg(&program).arg(way), LIMIT);
+            expect_status(&output, 0);
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert!(subcommand != "stat" || text.contains("4001  shared_lock"), "{text}");
+        }
+    }
+}
+
 #[test]
 fn little_memory() {
     let program = compile_c(WORK, &[]);

@@ -135,7 +135,7 @@ fn locks_of_rust_are_seen_beside_the_library() {
     let arguments =
         ["--exact", "who::languages::rust_target", "--nocapture", "--test-threads=1"].map(OsStr::new);
     let command = [&[exe.as_os_str()][..], &arguments].concat();
-    let (mut stat, json) = running(&command, &[(TARGET, "1")]);
+    let (stat, json) = running(&command, &[(TARGET, "1")]);
     // Stacks of sleeping threads name it, too, before the futex view does.
     until("the futex view has it", || {
         let text = stat.errors_so_far();

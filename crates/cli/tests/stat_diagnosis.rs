@@ -7,7 +7,8 @@ use std::process::Command;
 
 use crate::attach::can_watch;
 use crate::support::{
-    LIMIT, build, expect_status, list, number, parsed, poundlock, run_limited, scratch, stderr, stdout,
+    LIMIT, build, compile_c, expect_status, list, number, parsed, poundlock, run_limited, scratch, stderr,
+    stdout,
 };
 
 /// The source of this name and its program, compiled.
@@ -155,4 +156,52 @@ fn what_a_program_measures_by_itself_is_what_reports_say() {
         let page = std::fs::read_to_string(page).expect("the page is there");
         assert!(report.contains(&said) && page.contains(&said), "{said} {}", about());
     }
+}
+
+/// Who had a lock that processes share is not known where another process had it: that is said, and nothing is
+/// advised that cannot be done.
+#[test]
+fn a_lock_that_another_process_holds() {
+    let program = compile_c(
+        r#"#define _GNU_SOURCE
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <sys/mman.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(void) {
+            pthread_mutex_t *mutex = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+            pthread_mutexattr_t shared;
+            pthread_mutexattr_init(&shared);
+            pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+            pthread_mutex_init(mutex, &shared);
+            int has[2];
+            if (pipe(has)) abort();
+            char byte = 0;
+            if (fork() == 0) {
+                for (int i = 0; i < 30; i++) {
+                    if (read(has[0], &byte, 1) != 1) abort();
+                    pthread_mutex_lock(mutex);
+                    pthread_mutex_unlock(mutex);
+                }
+                _exit(0);
+            }
+            for (int i = 0; i < 30; i++) {
+                pthread_mutex_lock(mutex);
+                if (write(has[1], &byte, 1) != 1) abort();
+                /* The child sleeps for it from here on. */
+                while (*(volatile int *)mutex != 2) usleep(100);
+                usleep(20000);
+                pthread_mutex_unlock(mutex);
+            }
+            int status;
+            return wait(&status) < 0 || status;
+        }"#,
+        &[],
+    );
+    let (found, report) = findings(&program, "", &[]);
+    let kinds: Vec<&str> = found.iter().map(|(kind, _)| kind.as_str()).collect();
+    assert_eq!(kinds.first(), Some(&"other_process"), "{report}");
+    assert!(!kinds.contains(&"convoy") && !kinds.contains(&"keep_locks"), "{report}");
+    assert!(!report.contains("--compare") && !report.contains("nobody"), "{report}");
 }

@@ -39,6 +39,7 @@ mod entry;
 mod environment;
 mod handlers;
 mod interrupted;
+mod limits;
 mod loader;
 mod memory;
 mod mode;

@@ -15,6 +15,9 @@ use crate::object::{Cond, Mutex};
 use crate::rwlock_object::RwLock;
 use crate::spin::Spin;
 
+/// A resource that can be limited.
+pub(crate) type Resource = libc::__rlimit_resource_t;
+
 /// A function that is looked up when it is first needed. The lookup neither allocates nor locks anything that
 /// a caller inside `malloc` could hold, when the name exists; before glibc 2.34 the first one of a thread
 /// allocates: see [`looking`].
@@ -293,4 +296,8 @@ calls! {
     semtimedop(id: c_int, operations: *mut libc::sembuf, count: usize, limit: *const timespec) errno;
     unshare(kinds: c_int) errno;
     setns(descriptor: c_int, kinds: c_int) errno;
+    setrlimit(resource: Resource, new: *const libc::rlimit) errno;
+    setrlimit64(resource: Resource, new: *const libc::rlimit) errno;
+    prlimit(process: libc::pid_t, resource: Resource, new: *const libc::rlimit, old: *mut libc::rlimit) errno;
+    prlimit64(process: libc::pid_t, resource: Resource, new: *const libc::rlimit, old: *mut libc::rlimit) errno;
 }

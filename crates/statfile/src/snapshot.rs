@@ -334,6 +334,25 @@ impl LockKind {
         }
     }
 
+    /// Whether another process may have the lock, or this one at another address.
+    #[must_use]
+    pub const fn may_be_shared(self) -> bool {
+        matches!(
+            self,
+            LockKind::SharedMutex
+                | LockKind::RobustMutex
+                | LockKind::SharedRwReaders
+                | LockKind::SharedRwWriters
+        )
+    }
+
+    /// Whether a forked child has what the thread that forked held of this kind. A lock that processes share stays
+    /// the parent's, and one that names its holder names the parent's thread in the child as well.
+    #[must_use]
+    pub const fn is_inherited(self) -> bool {
+        !self.may_be_shared() && !matches!(self, LockKind::PriorityMutex)
+    }
+
     /// Where the lock is that the program knows, which is counted at `address`.
     #[must_use]
     pub const fn object(self, address: u64) -> u64 {

@@ -7,6 +7,7 @@
 //! | `preempted` | holders were ready without a CPU while others waited | sampler |
 //! | `blocked` | holders slept in a system call while others waited | sampler |
 //! | `convoy` | the lock was on its way to a sleeper for most of the waiting | recorder |
+//! | `other_process` | processes share the lock, and most of the waiting was for none of the own one's threads | recorder |
 //! | `writing_readers` | readers wait for short sections of writers that are nearly as many | recorder |
 //! | `storm` | threads are woken for a condition that does not hold | recorder |
 //! | `slept` | threads slept for a lock, where only futex calls are seen | calls |
@@ -272,6 +273,10 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
     if other.is_some_and(|other| other.figures.wait_ns > figures.wait_ns) {
         return None;
     }
+    // Waits that go on may be for ever; the threads in them are told of elsewhere.
+    if report.inside.waiting_ns(&class.addresses) >= figures.wait_ns.div_ceil(2) {
+        return None;
+    }
     let name = called(class);
     let chain = chain(report, class);
     let last = chain[chain.len() - 1];
@@ -343,8 +348,20 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
             });
         }
     }
+    let on_its_way = ratio(figures.handover_ns, figures.wait_ns);
+    if class.kind.may_be_shared() && on_its_way >= MOST {
+        let mean = figures.hold_ns.checked_div(figures.acquisitions).unwrap_or(0);
+        return finding("other_process", class, &|_| {
+            format!(
+                "{costs}: for {} of the wait no thread of the process that waited had it, so that another process \
+                 may have had it; over all processes it is held for {} on average: keep its sections short in each",
+                percent(on_its_way),
+                duration(mean)
+            )
+        });
+    }
     let sleeps = class.kind != LockKind::Spinlock;
-    if sleeps && ratio(figures.handover_ns, figures.wait_ns) >= MOST && held < LONG_NS {
+    if sleeps && on_its_way >= MOST && held < LONG_NS {
         let instead = match (class.kind, &report.about.compare) {
             (LockKind::PriorityMutex, _) => "try without PTHREAD_PRIO_INHERIT".to_owned(),
             (_, Some(line)) => format!("compare it with Poundlock's locks: {line}"),
@@ -354,7 +371,7 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
             format!(
                 "{costs}: for {} of the wait nobody had it, it was on its way to a thread that slept; each of {} \
                  woke one up: take it less often{at}, or {instead}",
-                percent(ratio(figures.handover_ns, figures.wait_ns)),
+                percent(on_its_way),
                 counted(figures.contended, "wait")
             )
         });
@@ -566,6 +583,10 @@ fn cleared(report: &Report, sampled: &Outcome) -> Option<Finding> {
 /// wait. Of short sections, spinlocks and readers-writer locks all waiting may come from how the lock orders
 /// its waiters.
 fn savings_ns(kind: LockKind, figures: &Figures) -> u64 {
+    if kind.may_be_shared() {
+        // It stays the C library's.
+        return 0;
+    }
     let is_mutex = kind != LockKind::Spinlock && side(kind).is_none();
     let held = figures.waited_hold_ns.checked_div(figures.waited_holds).unwrap_or(0);
     let waiting = if is_mutex && held >= LONG_NS { figures.handover_ns } else { figures.wait_ns };
@@ -578,7 +599,8 @@ fn keep_locks(report: &Report) -> Option<Finding> {
     if about.futexes.is_some() || !about.lock.keeps_everything() || !report.inside.cycles.is_empty() {
         return None;
     }
-    let waits: u64 = report.locks().map(|class| class.figures.contended).sum();
+    let replaceable = report.locks().filter(|class| !class.kind.may_be_shared());
+    let waits: u64 = replaceable.map(|class| class.figures.contended).sum();
     let saved: u64 = report.locks().map(|class| savings_ns(class.kind, &class.figures)).sum();
     let saved = ratio(saved, report.time.busy_ns);
     if waits == 0 || saved >= WORTH {

@@ -343,6 +343,15 @@ impl Inside {
         !self.cycles.is_empty() || !self.left().is_empty()
     }
 
+    /// How long threads have waited by now for one of these locks, by process and address.
+    pub(super) fn waiting_ns(&self, locks: &HashSet<(u32, u64)>) -> u64 {
+        let waits = self.threads.iter().filter_map(|thread| Some((thread.pid, thread.waits_for.as_ref()?)));
+        waits
+            .filter(|(pid, place)| locks.contains(&(*pid, place.key.0)))
+            .filter_map(|(_, place)| place.for_ns)
+            .sum()
+    }
+
     /// Whether the report opens with these threads: some are stuck, or wait far longer than threads have
     /// waited for the lock before.
     pub(super) fn matters(&self) -> bool {

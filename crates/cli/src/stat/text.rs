@@ -382,7 +382,7 @@ impl Page {
         }
         let mut holders: Vec<_> = by_line.into_iter().collect();
         holders.sort_by_key(|(_, holder)| std::cmp::Reverse(holder.caused_ns));
-        if holders.is_empty() {
+        if holders.is_empty() && !class.kind.may_be_shared() {
             return;
         }
         let of_both = if causes.of_both { " (readers and writers)" } else { "" };
@@ -401,7 +401,11 @@ impl Page {
             self.wrap(&lead(holder.caused_ns, causes.wait_ns), &line);
         }
         if causes.handover_ns > 0 {
-            let line = format!("{}: nobody, on its way to the next", duration(causes.handover_ns));
+            let who = match class.kind.may_be_shared() {
+                true => "no thread of this process: another one had it, or it was on its way to the next",
+                false => "nobody, on its way to the next",
+            };
+            let line = format!("{}: {who}", duration(causes.handover_ns));
             self.wrap(&lead(causes.handover_ns, causes.wait_ns), &line);
         }
     }

@@ -171,6 +171,65 @@ fn children_are_checked_each_by_itself() {
     run(&program, &["split"], &[]).nothing();
 }
 
+/// What a parent holds as it forks is the child's, unless processes share it: a gate at which children wait is right.
+#[test]
+fn a_lock_that_processes_share_stays_the_parents() {
+    let source = r#"#define _GNU_SOURCE
+        #include <pthread.h>
+        #include <semaphore.h>
+        #include <stdlib.h>
+        #include <string.h>
+        #include <sys/mman.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        struct gate { pthread_mutex_t mutex; pthread_rwlock_t rwlock; sem_t semaphore; };
+        int main(int argc, char **argv) {
+            struct gate *gate = mmap(NULL, sizeof *gate, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+            const char *kind = argc > 1 ? argv[1] : "";
+            pthread_mutexattr_t of_mutex;
+            pthread_mutexattr_init(&of_mutex);
+            pthread_mutexattr_setpshared(&of_mutex, PTHREAD_PROCESS_SHARED);
+            if (!strcmp(kind, "robust")) pthread_mutexattr_setrobust(&of_mutex, PTHREAD_MUTEX_ROBUST);
+            if (!strcmp(kind, "inherit")) pthread_mutexattr_setprotocol(&of_mutex, PTHREAD_PRIO_INHERIT);
+            if (!strcmp(kind, "checked")) pthread_mutexattr_settype(&of_mutex, PTHREAD_MUTEX_ERRORCHECK);
+            pthread_mutex_init(&gate->mutex, &of_mutex);
+            pthread_rwlockattr_t of_rwlock;
+            pthread_rwlockattr_init(&of_rwlock);
+            pthread_rwlockattr_setpshared(&of_rwlock, PTHREAD_PROCESS_SHARED);
+            pthread_rwlock_init(&gate->rwlock, &of_rwlock);
+            sem_init(&gate->semaphore, 1, 1);
+            int writes = !strcmp(kind, "writes"), reads = !strcmp(kind, "reads"), sems = !strcmp(kind, "semaphore");
+            if (writes) pthread_rwlock_wrlock(&gate->rwlock);
+            else if (reads) pthread_rwlock_rdlock(&gate->rwlock);
+            else if (sems) sem_wait(&gate->semaphore);
+            else pthread_mutex_lock(&gate->mutex);
+            int ready[2];
+            if (pipe(ready)) abort();
+            for (int i = 0; i < 2; i++)
+                if (fork() == 0) {
+                    if (write(ready[1], "", 1) != 1) abort();
+                    if (writes || reads) pthread_rwlock_wrlock(&gate->rwlock), pthread_rwlock_unlock(&gate->rwlock);
+                    else if (sems) sem_wait(&gate->semaphore), sem_post(&gate->semaphore);
+                    else if (pthread_mutex_lock(&gate->mutex) || pthread_mutex_unlock(&gate->mutex)) abort();
+                    _exit(0);
+                }
+            for (int i = 0; i < 2; i++) { char byte; if (read(ready[0], &byte, 1) != 1) abort(); }
+            /* Long enough for a standstill to be told. */
+            usleep(300000);
+            if (writes || reads) pthread_rwlock_unlock(&gate->rwlock);
+            else if (sems) sem_post(&gate->semaphore);
+            else pthread_mutex_unlock(&gate->mutex);
+            for (int i = 0; i < 2; i++) { int status; if (wait(&status) < 0 || status) abort(); }
+            return 0;
+        }"#;
+    let program = compile_c(source, &["-Wno-misleading-indentation", "-Wno-unused-value"]);
+    for kind in ["plain", "robust", "inherit", "checked", "writes", "reads", "semaphore"] {
+        let checked = run(&program, &[kind], &["--on-deadlock", "end"]);
+        assert_eq!(checked.status, Some(0), "{kind}: {}", checked.report);
+        assert!(checked.findings().is_empty(), "{kind}: {}", checked.report);
+    }
+}
+
 #[test]
 fn a_program_that_becomes_another_keeps_its_findings() {
     let program = program(

@@ -146,6 +146,7 @@ fn nothing_else_is_exported() {
         "pthread_clockjoin_np",
         "thrd_join",
     ];
+    let limits = ["setrlimit", "setrlimit64", "prlimit", "prlimit64"];
     let scheduling =
         ["pthread_setschedparam", "pthread_setschedprio", "sched_setscheduler", "sched_setparam"];
     let yielding = ["sched_yield", "pthread_yield", "thrd_yield"];
@@ -161,6 +162,7 @@ fn nothing_else_is_exported() {
         &others[..],
         &blocking[..],
         &scheduling[..],
+        &limits[..],
         &yielding[..],
         &linked[..],
         &observed[..],

@@ -1,6 +1,6 @@
 //! The mapped file: where its parts are, and memory for them.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::sys;
@@ -129,6 +129,11 @@ pub(super) struct Map {
     base: *mut u8,
 }
 
+/// Where address space is limited, a file takes at most one part in so many; and of the reserve for later at most
+/// one in so many is kept when the limit comes.
+const LIMITED_SHARE: u64 = 4;
+const KEPT_SHARE: u64 = 16;
+
 /// How much more of the arena is opened at a time.
 const ARENA_STEP: u64 = 16 << 20;
 
@@ -149,8 +154,13 @@ impl Map {
         if regions.arena > PAGE * layout::BACKED_PAGES as u64 {
             return Err(libc::EINVAL);
         }
-        let limit = sys::file_size_limit();
-        let mut error = libc::EFBIG;
+        // Of a program's limited address space most is for the program.
+        let address_space = sys::limit(libc::RLIMIT_AS);
+        let share =
+            if address_space == libc::RLIM_INFINITY { u64::MAX } else { address_space / LIMITED_SHARE };
+        let file_size = sys::limit(libc::RLIMIT_FSIZE);
+        let limit = file_size.min(share);
+        let mut error = if share < file_size { libc::ENOMEM } else { libc::EFBIG };
         for size in options.sizes.iter().copied().filter(|size| *size <= limit && *size > regions.arena) {
             match file.set_len(size).and_then(|()| file.map(size as usize)) {
                 Ok(base) => {
@@ -554,6 +564,26 @@ impl Map {
             Some(number + 1)
         });
         number.ok()
+    }
+
+    /// Unmaps most of the address space that was reserved for later: the program has limited its own to `limit`
+    /// bytes. What finds no room afterwards is not recorded.
+    pub(super) fn give_back(self, limit: u64) {
+        let header = self.header();
+        let keep = limit / KEPT_SHARE;
+        let size = header.size.load(Acquire);
+        // All of the rest is ours then, and nobody else's.
+        let next = header.arena_next.swap(size, AcqRel);
+        let kept = next.saturating_add(keep.next_multiple_of(PAGE));
+        if kept >= size {
+            header.arena_next.store(next, Release);
+            return;
+        }
+        header.size.store(kept, Release);
+        header.arena_next.store(next, Release);
+        // SAFETY: nothing was given out of it, and nothing will be: who has read the old size and not allocated yet
+        // gets what begins at `next`, and would have to ask for more than `keep` bytes to reach it.
+        unsafe { sys::unmap(self.base.add(kept as usize), (size - kept) as usize) };
     }
 
     /// Zeroed pages from the arena: their offset. `None` if the file or the memory is used up.

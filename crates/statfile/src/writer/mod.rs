@@ -436,6 +436,14 @@ impl<H: Host> Recorder<H> {
         }
     }
 
+    /// To be called when the program has limited its address space to this number of bytes: most of what is reserved
+    /// for later is given back. What finds no room then is not recorded.
+    pub fn address_space_is_limited(&'static self, limit: u64) {
+        if self.is_on() && !self.is_forked() {
+            self.current().give_back(limit);
+        }
+    }
+
     /// To be called before a fork, by the thread that forks. To be followed by [`Recorder::forked`] or, in
     /// the child, [`Recorder::fork_child`].
     pub fn will_fork(&'static self) {

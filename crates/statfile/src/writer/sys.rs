@@ -221,12 +221,12 @@ pub(super) fn yield_now() {
 }
 
 /// The largest file that may be made without a `SIGXFSZ`.
-pub(super) fn file_size_limit() -> u64 {
+pub(super) fn limit(of: libc::__rlimit_resource_t) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: fills our own variable.
-    match unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } {
+    match unsafe { libc::getrlimit(of, &raw mut limit) } {
         0 => limit.rlim_cur,
-        _ => u64::MAX,
+        _ => libc::RLIM_INFINITY,
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! The list of that is in the parent's file, which the parent goes on to write to. So the thread that forks
 //! makes a copy in memory of the process's own before it does, and the child takes it from there when it makes
-//! its own file. What other threads held stays with threads that the child does not have.
+//! its own file. What other threads held stays with threads that the child does not have. Locks that processes
+//! share stay the parent's alone ([`LockKind::is_inherited`]).
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
@@ -10,7 +11,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use super::super::map::Map;
 use super::super::sys::{self, Name};
 use super::{held, locks, log};
-use crate::layout::{self, Held, ON_STACK, Record, SHORT_LIST};
+use crate::layout::{self, Held, ON_STACK, Record, SHORT_LIST, meta_kind};
+use crate::snapshot::LockKind;
 
 /// As many threads may fork at a time and be seen.
 const AT_ONCE: usize = 4;
@@ -92,7 +94,7 @@ impl Fork {
         });
         let Some(copy) = free else { return };
         let list = held::list(map, record);
-        let used = list.iter().filter(|held| held.word.load(Relaxed) != 0);
+        let used = list.iter().filter(|held| is_inherited(map, held.word.load(Relaxed)));
         let mut len = 0;
         for (from, to) in used.zip(&copy.held) {
             held::copy(from, to);
@@ -108,7 +110,7 @@ impl Fork {
         let others = super::records(map)
             .filter(|record| record.state.load(Acquire) == layout::HELD && !core::ptr::eq(*record, own))
             .flat_map(|record| held::list(map, record).iter().map(move |held| (record, held)))
-            .filter(|(_, held)| held.word.load(Acquire) != 0);
+            .filter(|(_, held)| is_inherited(map, held.word.load(Acquire)));
         let mut len = 0;
         let mut named: (u32, Name) = (0, Name::default());
         for ((record, held), to) in others.zip(&self.others) {
@@ -188,6 +190,13 @@ impl Fork {
         self.mine.store(mine.map_or(0, |mine| mine as u32 + 1), Relaxed);
         self.thread.store(this_thread(), Relaxed);
     }
+}
+
+/// Whether a child has what is held of the lock with this word; 0 is none.
+fn is_inherited(map: Map, word: u32) -> bool {
+    word != 0
+        && locks::by_word(map, word)
+            .is_some_and(|known| LockKind::from_byte(meta_kind(known.slot.meta.load(Relaxed))).is_inherited())
 }
 
 pub(in crate::writer) fn this_thread() -> u64 {

@@ -355,7 +355,8 @@ pub(in crate::writer) fn carry_over(from: Map, to: Map) {
         let state = source.meta.load(Acquire) & (!FLAGS | layout::IS_LOCK);
         slot.address.store(source.address.load(Relaxed), Relaxed);
         slot.stack.store(source.stack.load(Relaxed), Relaxed);
-        let holder = source.holder.load(Relaxed);
+        let kind = LockKind::from_byte(meta_kind(state));
+        let holder = if kind.is_inherited() { source.holder.load(Relaxed) } else { 0 };
         slot.holder.store(holder, Relaxed);
         if meta_state(state) == LIVE {
             slot.meta.store(state, Release);

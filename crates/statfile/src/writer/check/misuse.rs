@@ -359,15 +359,7 @@ impl<H: Host> Recorder<H> {
     fn freed_one(&'static self, stay: &Stay<H>, known: Known, site: CallSite) {
         let (map, record) = (stay.map, stay.record);
         let kind = LockKind::from_byte(meta_kind(known.slot.meta.load(Relaxed)));
-        // Another process may have it, or this one at another address.
-        let shared = matches!(
-            kind,
-            LockKind::SharedMutex
-                | LockKind::RobustMutex
-                | LockKind::SharedRwReaders
-                | LockKind::SharedRwWriters
-        );
-        let waiter = if shared {
+        let waiter = if kind.may_be_shared() {
             None
         } else if known.slot.waiters.load(Relaxed) == 0 {
             // Most are free: no look at every thread.
@@ -379,7 +371,7 @@ impl<H: Host> Recorder<H> {
         } else {
             None
         };
-        if kind.is_acquired() && !shared && holder_of(map, known).is_some() {
+        if kind.is_acquired() && !kind.may_be_shared() && holder_of(map, known).is_some() {
             let finding = Finding::about(Wrong::FreeHeld, known, self.stack(stay, site));
             found_beside_the_hold(map, record, finding, Some(known));
         } else if let Some(waiter) = waiter {
