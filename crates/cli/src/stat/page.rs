@@ -28,22 +28,13 @@ const SMALL: f64 = 0.001;
 /// The page.
 pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
     let command = command_line(&report.about.command);
-    let locks: Vec<&Class> = report.locks().collect();
-    let others: Vec<&Class> = report.others().filter(|class| class.figures.contended > 0).collect();
-    let apart: Vec<&Class> = report
-        .classes
-        .iter()
-        .filter(|class| report.time.matters(class.figures.wait_ns, SMALL))
-        .take(APART)
-        .collect();
     let is_seen = report.about.futexes.is_some();
-    let times = report.sampled.as_ref().map(|sampled| threads::lines(sampled, is_seen)).unwrap_or_default();
+    let times = report.sampled.as_ref().map(|sampled| threads::lines(sampled, report.sees_futexes()));
+    let times = times.unwrap_or_default();
     let body = html! {
         header {
             h1 { "What " code { (command) } " waits for" }
-            p.lead {
-                (report.headline().as_deref().unwrap_or("No lock that is counted was used."))
-            }
+            @for line in report.opening() { p.lead { (line) } }
             dl.facts {
                 @for line in ran_on(report) {
                     @let (what, rest) = line.split_once(": ").unwrap_or(("", &line));
@@ -70,48 +61,16 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
             @if let Some(line) = report.inside.in_short(&report.about.when()) { p { (line) } }
         }
         main {
-            @if !locks.is_empty() {
-                section aria-labelledby="locks" { h2 id="locks" { "Locks" } (classes(report, &locks, true)) }
-            }
-            @if !others.is_empty() {
-                section aria-labelledby="others" {
-                    h2 id="others" { "Other waits" }
-                    (classes(report, &others, false))
-                }
-            }
-            @if report.sampled.is_some() && report.about.futexes.is_none() && !locks.is_empty() {
-                section aria-labelledby="time" {
-                    h2 id="time" { "Who waited, and when" }
-                    (time::picture(report))
-                }
-            }
-            @if !apart.is_empty() {
-                section aria-labelledby="stacks" {
-                    h2 id="stacks" { "Who waited, and for whom" }
-                    p.soft {
-                        @if report.about.futexes.is_some() {
-                            "The bar in the middle is a lock; above it is who waited, from the line that waits \
-                             outwards; below it is who woke the waiters. Widths are times."
-                        } @else {
-                            "The bar in the middle is a lock; above it is who waited, from the line that waits \
-                             outwards; below it is who made others wait, from the line that took the lock \
-                             outwards (of a readers-writer lock for readers and writers, whoever waited). \
-                             Widths are times."
-                        }
-                    }
-                    @for class in &apart { (flame::picture(report, class)) }
-                }
-                section aria-labelledby="spreads" {
-                    h2 id="spreads" { "How long waits and holds took" }
-                    @for class in &apart { (spread::both(class)) }
-                }
-            }
+            (waits(report))
+            @if let Some(view) = &report.beside { (waits(view)) }
             @if report.sleeps.iter().any(|row| !row.is_counted(is_seen)) {
                 section aria-labelledby="sleeps" {
                     h2 id="sleeps" { "Where threads slept" }
                     p.soft {
                         "By samples of their stacks, from the line that sleeps outwards. What the tables above count \
-                         is left out. Widths are times."
+                         is left out"
+                        @if report.beside.is_some() { ", but for what is seen from outside" }
+                        ". Widths are times."
                     }
                     (flame::sleeps(report, false))
                     (flame::sleeps(report, true))
@@ -131,6 +90,64 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
         footer { p { "Made by " code { "poundlock stat" } " " (env!("CARGO_PKG_VERSION")) "." } }
     };
     document(&format!("What {command} waits for"), POLICY, &[STYLE, OURS], &body)
+}
+
+/// The tables of what threads waited for, and the pictures of what matters of it. Those of the futex view
+/// beside the library say in their headings that they are its.
+fn waits(report: &Report) -> Markup {
+    let locks: Vec<&Class> = report.locks().collect();
+    let others: Vec<&Class> = report.others().filter(|class| class.figures.contended > 0).collect();
+    let apart: Vec<&Class> = report
+        .classes
+        .iter()
+        .filter(|class| report.time.matters(class.figures.wait_ns, SMALL))
+        .take(APART)
+        .collect();
+    let beside = report.about.beside_library;
+    let (before, behind) = if beside { ("beside-", ", seen from outside") } else { ("", "") };
+    let id = |name: &str| format!("{before}{name}");
+    let is_seen = report.about.futexes.is_some();
+    html! {
+        @if beside { @for line in ran_on(report) { p.soft { (line) } } }
+        @if !locks.is_empty() {
+            section aria-labelledby=(id("locks")) {
+                h2 id=(id("locks")) { "Locks" (behind) }
+                (classes(report, &locks, true))
+            }
+        }
+        @if !others.is_empty() {
+            section aria-labelledby=(id("others")) {
+                h2 id=(id("others")) { "Other waits" (behind) }
+                (classes(report, &others, false))
+            }
+        }
+        @if report.sampled.is_some() && !is_seen && !locks.is_empty() {
+            section aria-labelledby="time" {
+                h2 id="time" { "Who waited, and when" }
+                (time::picture(report))
+            }
+        }
+        @if !apart.is_empty() {
+            section aria-labelledby=(id("stacks")) {
+                h2 id=(id("stacks")) { "Who waited, and for whom" (behind) }
+                p.soft {
+                    "The bar in the middle is a lock; above it is who waited, from the line that waits outwards; "
+                    @if is_seen {
+                        "below it is who woke the waiters."
+                    } @else {
+                        "below it is who made others wait, from the line that took the lock outwards (of a \
+                         readers-writer lock for readers and writers, whoever waited)."
+                    }
+                    " Widths are times."
+                }
+                @for class in &apart { (flame::picture(report, class)) }
+            }
+            section aria-labelledby=(id("spreads")) {
+                h2 id=(id("spreads")) { "How long waits and holds took" (behind) }
+                @for class in &apart { (spread::both(class)) }
+            }
+        }
+    }
 }
 
 fn title(class: &Class) -> String {

@@ -320,8 +320,21 @@ impl Report {
         self.time.lost_ns
     }
 
-    /// The first sentence of a report, which says what was lost. `None` if there was nothing to lose it for.
-    pub(super) fn headline(&self) -> Option<String> {
+    /// The first sentences of a report: what was lost, in each of its views.
+    pub(super) fn opening(&self) -> Vec<String> {
+        let kind = if self.beside.is_some() { "pthread lock" } else { "lock that is counted" };
+        let first = self.headline().unwrap_or_else(|| format!("No {kind} was used."));
+        let beside = self.beside.as_ref().and_then(|view| view.headline());
+        std::iter::once(first).chain(beside).collect()
+    }
+
+    /// Whether futex calls were seen, so that sleeps in them are in a table.
+    pub(super) fn sees_futexes(&self) -> bool {
+        self.about.futexes.is_some() || self.beside.is_some()
+    }
+
+    /// What was lost, in one sentence. `None` if there was nothing to lose it for.
+    fn headline(&self) -> Option<String> {
         let by_calls = self.about.futexes.is_some();
         let threads = match self.time.is_sampled {
             true => counted(self.threads, "thread"),

@@ -170,6 +170,17 @@ fn what_is_seen_beside_the_library_has_a_share_of_its_own_and_comes_first() {
     );
     assert!(at("took 600 ms: 60.0 %") < at("\n* 60.0 % of the time threads slept for"), "{text}");
     assert!(at("\n* ") < at("\nSeen from outside\n"), "{text}");
+
+    // The page has the same sentences and tables, in this order.
+    let page = page::html(&whole, &found);
+    let at = |part: &str| page.find(part).unwrap_or_else(|| panic!("no {part:?} in {page}"));
+    assert!(
+        at("Waiting for pthread locks took 10.0 ms")
+            < at("Sleeping for other locks, seen from outside, took")
+    );
+    assert!(at(">Locks</h2>") < at(">Seen from outside</p>"), "{page}");
+    let table = &page[at(">Locks, seen from outside</h2>")..];
+    assert!(table.contains("<td data-label=\"wait\">600 ms</td>"), "{table}");
 }
 
 /// A generator that is the same for a seed.

@@ -176,17 +176,7 @@ impl Page {
             self.wrap("", busy);
         }
         self.text.push('\n');
-        match report.headline() {
-            Some(line) => {
-                let line = self.strong(&line);
-                self.wrap("", &line);
-            }
-            None => {
-                let which = if report.beside.is_some() { "pthread lock" } else { "lock that is counted" };
-                writeln!(self.text, "No {which} was used.")?;
-            }
-        }
-        if let Some(line) = report.beside.as_ref().and_then(|view| view.headline()) {
+        for line in report.opening() {
             let line = self.strong(&line);
             self.wrap("", &line);
         }
@@ -207,8 +197,7 @@ impl Page {
         self.times(report)?;
         self.sleeps(report);
         self.part(Part::Notes);
-        let is_blind = report.about.futexes.is_none() && report.beside.is_none();
-        if report.locks().next().is_none() && is_blind {
+        if report.locks().next().is_none() && !report.sees_futexes() {
             self.text.push('\n');
             self.wrap(
                 "",
@@ -501,7 +490,7 @@ impl Page {
 
     /// Where the time of the threads went.
     fn times(&mut self, report: &Report) -> std::fmt::Result {
-        let is_seen = report.about.futexes.is_some() || report.beside.is_some();
+        let is_seen = report.sees_futexes();
         let lines =
             report.sampled.as_ref().map(|sampled| threads::lines(sampled, is_seen)).unwrap_or_default();
         if !lines.is_empty() {
