@@ -17,6 +17,7 @@ use record::Record;
 use text::Text;
 
 use crate::message::{Failure, say};
+use crate::observe::calls::{self, Doing};
 use crate::observe::file::Output;
 use crate::observe::place::is_alive;
 use crate::observe::proc::descendants;
@@ -76,6 +77,26 @@ pub(crate) struct Origin {
 /// What is said of a holder that has ended.
 const GONE: &str = "has ended: nobody will release it";
 
+/// Whether the owner of a lock in this process has ended.
+pub(crate) fn has_ended(pid: u32, owner: u32) -> bool {
+    matches!(calls::doing(pid, owner), Ok(Doing::Gone)) && elsewhere(pid, owner) == GONE
+}
+
+/// What is to be said of an owner that is no living thread of the process.
+fn elsewhere(pid: u32, owner: u32) -> String {
+    let namespace = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    if namespace(pid) != namespace(std::process::id()) {
+        return "is of another process of its container, or has ended".to_owned();
+    }
+    let status = std::fs::read_to_string(format!("/proc/{owner}/status")).unwrap_or_default();
+    let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:")).map(str::trim);
+    let name = status.lines().find_map(|line| line.strip_prefix("Name:")).map(str::trim);
+    match (leader, name) {
+        (Some(leader), Some(name)) if leader != pid.to_string() => format!("is of process {leader} ({name})"),
+        _ => GONE.to_owned(),
+    }
+}
+
 impl Origin {
     /// Whether a thread that holds something, and is none of those that were looked at, has ended.
     fn has_ended(&self, id: u32) -> bool {
@@ -122,22 +143,10 @@ impl Origin {
 
     /// What is to be said of an owner that is no thread of the process.
     fn elsewhere(&self, id: u32) -> String {
-        let gone = GONE.to_owned();
-        let (Some(pid), None) = (self.pid, &self.core) else {
-            return "is not in the core file: it had ended, or is of another process".to_owned();
-        };
-        let namespace = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-        if namespace(pid) != namespace(std::process::id()) {
-            return "is of another process of its container, or has ended".to_owned();
-        }
-        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
-        let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:")).map(str::trim);
-        let name = status.lines().find_map(|line| line.strip_prefix("Name:")).map(str::trim);
-        match (leader, name) {
+        match (self.pid, &self.core) {
             // All of its threads that live were looked at.
-            (Some(leader), _) if leader == pid.to_string() => gone,
-            (Some(leader), Some(name)) => format!("is of process {leader} ({name})"),
-            _ => gone,
+            (Some(pid), None) => elsewhere(pid, id),
+            _ => "is not in the core file: it had ended, or is of another process".to_owned(),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Threads that end while they hold locks: what `stat`, `who`, `top` and `check` say of those who wait then.
 
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use poundlock_testing::{LIMIT, expect_status, start, until};
 use serde_json::Value;
 
+use crate::attach::can_watch;
 use crate::stat_ways::only_child;
 use crate::support::{line_of, list, parsed, poundlock, poundlock_bare, program, scratch, stderr, stdout};
 
@@ -129,6 +131,87 @@ fn top_names_a_holder_that_has_ended() {
     });
     running.kill(libc::SIGTERM);
     running.finish(LIMIT);
+}
+
+/// Seen from outside, where the lock itself names its owner: not a reader, nor a spinlock's.
+#[test]
+fn futex_calls_tell_a_holder_that_has_ended() {
+    if !can_watch() {
+        return;
+    }
+    for (kind, way, named) in [
+        ("mutex", "return", "mutex_left"),
+        ("mutex", "main", "mutex_left"),
+        ("recursive", "exit", "recursive_left"),
+        ("write", "cancel", "shared_left"),
+    ] {
+        let mut target = start(Command::new(ended()).args([kind, way]).stdin(Stdio::piped()));
+        target.wait_for_output("stuck", LIMIT);
+        let pid = target.id().to_string();
+        for command in
+            [&["stat", "--every", "0.2", "--pid", &pid][..], &["top", "--interval", "0.2", "--pid", &pid]]
+        {
+            let about = format!("{kind} {way} {command:?}");
+            let running = start(poundlock_bare().env("COLUMNS", "1000").args(command));
+            let says_so = |line: &str| {
+                line.starts_with("ENDED HOLDER: thread ")
+                    && line.contains(&format!(" took {named} "))
+                    && line.contains(" and ended without releasing it; 2 threads wait for it, and nobody")
+            };
+            until(&format!("{about} tells it"), || {
+                format!("{}{}", running.output_so_far(), running.errors_so_far()).lines().any(says_so)
+            });
+            running.kill(libc::SIGINT);
+            running.finish(LIMIT);
+        }
+        target.kill(libc::SIGKILL);
+        target.finish(LIMIT);
+    }
+}
+
+/// Of a command that is watched from its start on it is known when the thread ended.
+#[test]
+fn futex_calls_tell_when_a_holder_ended() {
+    if !can_watch() {
+        return;
+    }
+    let mut command = poundlock_bare();
+    command.env("COLUMNS", "1000").args(["stat", "--futex", "--every", "0.2", "--"]);
+    let running = start(command.arg(ended()).args(["write", "exit"]));
+    until("it is told", || {
+        running.errors_so_far().lines().any(|line| {
+            line.starts_with("ENDED HOLDER: thread ")
+                && line.contains(" took shared_left (in program) to write and ended ")
+                && line.contains(" ago without releasing it; 2 threads wait for it")
+        })
+    });
+    running.kill(libc::SIGTERM);
+    running.finish(LIMIT);
+}
+
+/// A lock that another thread has released is its next owner's.
+#[test]
+fn futex_calls_accuse_nobody_of_a_lock_that_was_released() {
+    if !can_watch() {
+        return;
+    }
+    for (kind, released) in [("mutex", "by"), ("write", "destructor")] {
+        let mut target = Command::new(ended());
+        let mut target = start(target.args([kind, "return", released]).stdin(Stdio::piped()));
+        target.wait_for_output("stuck", LIMIT);
+        let mut command = poundlock_bare();
+        command.env("COLUMNS", "1000").args(["stat", "--every", "0.2", "--pid", &target.id().to_string()]);
+        let running = start(&mut command);
+        until(&format!("the wait for the lock of {kind} is told"), || {
+            let text = running.errors_so_far();
+            assert!(!text.contains("ENDED HOLDER"), "{kind}: {text}");
+            text.lines().any(|line| line.contains(" waits for ") && line.contains("_left"))
+        });
+        running.kill(libc::SIGINT);
+        running.finish(LIMIT);
+        target.write_input(b"");
+        expect_status(&target.finish(LIMIT), 0);
+    }
 }
 
 /// `check` tells the standstill as what it is, besides the thread that left the lock locked.

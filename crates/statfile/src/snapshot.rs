@@ -143,7 +143,7 @@ pub struct ThreadStats {
 pub struct EndedThread {
     /// The thread's name at its end.
     pub name: String,
-    /// `CLOCK_MONOTONIC` at its end, in nanoseconds.
+    /// `CLOCK_MONOTONIC` at its end, in nanoseconds; 0 if unknown.
     pub at_ns: u64,
 }
 

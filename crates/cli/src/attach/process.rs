@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use poundlock_statfile::{Holder, LockKind, LockStats, Site, Snapshot, ThreadStats, WaitNow};
-use rustc_hash::FxHashMap;
+use poundlock_statfile::{
+    EndedThread, HoldNow, Holder, LockKind, LockStats, Site, Snapshot, ThreadStats, WaitNow,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::bpf;
 use super::record::Words;
@@ -18,7 +20,9 @@ use crate::remote::Memory as _;
 use crate::remote::maps::{Files, Mapping, Maps};
 use crate::remote::process::Live;
 use crate::remote::unwind::{Tables, Unwinder};
-use crate::who::waits::{Kind, Maker, said_by};
+use crate::stat::inside::LONG_NS;
+use crate::who::has_ended;
+use crate::who::waits::{Kind, Maker, owner_in_glibc, said_by};
 
 /// Only the innermost functions tell what is waited for.
 const INNER: usize = 14;
@@ -223,7 +227,8 @@ impl Process {
         } else {
             described.exe.clone()
         };
-        self.described = Snapshot { exe, ..described };
+        // A thread may have led to them, in place of the first one.
+        self.described = Snapshot { pid: self.described.pid, exe, ..described };
         self.unwinder = None;
     }
 
@@ -386,6 +391,7 @@ impl Process {
             let waits = WaitNow { address, kind, since_ns: waiting.since, stack };
             records.entry(*tid).or_default().waits = Some(waits);
         }
+        self.add_ended_holders(&mut records, going_on.iter().filter(|(_, waiting)| seen(waiting)), now);
         let mut locks: Vec<LockStats> = locks.into_values().collect();
         for lock in &mut locks {
             lock.sites.sort_by_key(|site| std::cmp::Reverse(site.wait_ns));
@@ -401,6 +407,42 @@ impl Process {
             locks,
             records: records.into_values().collect(),
             ..self.described.clone()
+        }
+    }
+
+    /// Adds the threads that have ended and that locks of glibc's name as their owners, where others have
+    /// waited for long.
+    fn add_ended_holders<'w>(
+        &self,
+        records: &mut BTreeMap<u32, ThreadStats>,
+        going_on: impl Iterator<Item = &'w (u32, Waiting)>,
+        now: u64,
+    ) {
+        let pid = self.described.pid;
+        let mut known = FxHashSet::default();
+        for (_, waiting) in going_on.filter(|(_, waiting)| now.saturating_sub(waiting.since) >= LONG_NS) {
+            let told = &self.told[waiting.place.stack as usize];
+            let Some(kind) = told.kind.filter(|_| told.maker == Maker::Glibc) else { continue };
+            let (waits_as, address) = self.lock(&waiting.place);
+            let object = waits_as.object(address);
+            if !known.insert(object) {
+                continue;
+            }
+            let owner = || owner_in_glibc(&self.memory, kind, object);
+            // The lock may be the next owner's by now.
+            let Some(tid) = owner().filter(|&tid| has_ended(pid, tid) && owner() == Some(tid)) else {
+                continue;
+            };
+            let (kind, address) = match waits_as {
+                LockKind::RwReaders => (LockKind::RwWriters, object + LockKind::WRITERS as u64),
+                kind => (kind, address),
+            };
+            let record = records.entry(tid).or_default();
+            record.tid = tid;
+            // Names of threads are not recorded.
+            let at_ns = self.threads.get(&tid).and_then(|life| life.until).unwrap_or(0);
+            record.ended = Some(EndedThread { name: String::new(), at_ns });
+            record.holds.push(HoldNow { address, kind, since_ns: None, acquired_at: 0 });
         }
     }
 

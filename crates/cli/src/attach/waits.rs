@@ -169,12 +169,12 @@ impl Waited {
         self.max_ns = self.max_ns.max(ns);
         self.max_with_again_ns = self.max_with_again_ns.max(chain_ns);
         self.timeouts += u64::from(ending == Some(Ending::TimedOut));
-        let bucket = ns.max(1).ilog2() as usize;
-        if self.buckets.len() <= bucket {
-            self.buckets.resize(bucket + 1, 0);
-        }
         // A wait that goes on has no length yet.
-        self.buckets[bucket] += u64::from(ending.is_some());
+        if ending.is_some() {
+            let bucket = ns.max(1).ilog2() as usize;
+            self.buckets.resize(self.buckets.len().max(bucket + 1), 0);
+            self.buckets[bucket] += 1;
+        }
         let thread = self.threads.entry(tid).or_default();
         thread.0 += 1;
         thread.1 += ns;

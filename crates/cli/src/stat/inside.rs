@@ -14,7 +14,7 @@ use crate::observe::symbols::Space;
 use crate::output::counted;
 
 /// Waits shorter than this are what locks are for: a process may end, or be looked at, in the middle of one.
-const LONG_NS: u64 = 100_000_000;
+pub(crate) const LONG_NS: u64 = 100_000_000;
 
 /// A wait lasts unusually long if it takes as often as long as each wait for the lock that is over.
 const UNUSUAL: u64 = 2;
@@ -41,7 +41,9 @@ pub(super) struct Thread {
     tid: u32,
     /// Its name, if the sampler or the record of an ended thread knows it; else empty.
     name: String,
-    /// How long ago the thread ended, if it did while it held `holds`.
+    /// Whether the thread ended while it held `holds`,
+    ended: bool,
+    /// and how long ago; `None` if that is not known.
     ended_ns: Option<u64>,
     /// What it sleeps in, if that was seen.
     asleep: Option<Sleep>,
@@ -188,7 +190,12 @@ impl Inside {
                 pid: snapshot.pid,
                 tid: record.tid,
                 name: record.ended.as_ref().map_or_else(String::new, |ended| ended.name.clone()),
-                ended_ns: record.ended.as_ref().map(|ended| since(ended.at_ns)),
+                ended: record.ended.is_some(),
+                ended_ns: record
+                    .ended
+                    .as_ref()
+                    .filter(|ended| ended.at_ns > 0)
+                    .map(|ended| since(ended.at_ns)),
                 asleep: None,
                 waits_for,
                 holds,
@@ -240,9 +247,8 @@ impl Inside {
     /// Adds what the sampler knows of the threads. The id of an ended thread may be a living thread's by now.
     pub(super) fn know(&mut self, graph: &Graph) {
         for seen in &graph.threads {
-            let same = |thread: &&mut Thread| {
-                (thread.pid, thread.tid) == (seen.pid, seen.tid) && thread.ended_ns.is_none()
-            };
+            let same =
+                |thread: &&mut Thread| (thread.pid, thread.tid) == (seen.pid, seen.tid) && !thread.ended;
             if let Some(thread) = self.threads.iter_mut().find(same) {
                 thread.name.clone_from(&seen.name);
                 thread.asleep.clone_from(&seen.asleep);
@@ -274,10 +280,10 @@ impl Inside {
                     format!("{} waits for {}{}", self.who(index), place.lock, place.at_line())
                 })
                 .collect();
-            let end = match (&self.threads[*last].asleep, self.threads[*last].ended_ns) {
-                (_, Some(_)) => "has ended".to_owned(),
-                (Some(what), None) => format!("is {}", sleeping(what)),
-                (None, None) => "does not wait for a lock".to_owned(),
+            let end = match &self.threads[*last].asleep {
+                _ if self.threads[*last].ended => "has ended".to_owned(),
+                Some(what) => format!("is {}", sleeping(what)),
+                None => "does not wait for a lock".to_owned(),
             };
             chains.push(format!(
                 "  {}, whose holder {} {end}",
@@ -290,7 +296,7 @@ impl Inside {
 
     fn who(&self, index: usize) -> String {
         let thread = &self.threads[index];
-        let ended = thread.ended_ns.map(|_| "ended");
+        let ended = thread.ended.then_some("ended");
         let known = Some(thread.name.as_str()).filter(|name| !name.is_empty()).into_iter().chain(ended);
         let known = known.collect::<Vec<_>>().join(", ");
         if known.is_empty() {
@@ -332,7 +338,7 @@ impl Inside {
             let waits: Vec<u64> = self.threads.iter().filter_map(waits).collect();
             if waits.iter().any(|&ns| ns >= LONG_NS) { waits.len() } else { 0 }
         };
-        let ended = self.threads.iter().enumerate().filter(|(_, thread)| thread.ended_ns.is_some());
+        let ended = self.threads.iter().enumerate().filter(|(_, thread)| thread.ended);
         let places = ended.flat_map(|(n, thread)| thread.holds.iter().map(move |place| (n, place)));
         let left = places.map(|(n, place)| (n, place, waiters(n, place.address)));
         left.filter(|(.., waiters)| *waiters > 0).collect()
@@ -413,11 +419,11 @@ impl Inside {
             let taken = if place.at.is_empty() { String::new() } else { format!(" at {}", place.at) };
             let (waiters, verb) =
                 (counted(waiters as u64, "thread"), if waiters == 1 { "waits" } else { "wait" });
+            let ago = thread.ended_ns.map(|ns| format!(" {} ago", duration(ns))).unwrap_or_default();
             lines.push(format!(
-                "{ENDED}: thread {}{name} took {lock}{how}{taken} and ended {} ago without releasing it; \
-                 {waiters} {verb} for it, and nobody will release it",
+                "{ENDED}: thread {}{name} took {lock}{how}{taken} and ended{ago} without releasing it; {waiters} \
+                 {verb} for it, and nobody will release it",
                 thread.tid,
-                duration(thread.ended_ns.unwrap_or(0)),
             ));
         }
         lines
@@ -518,6 +524,19 @@ mod tests {
         assert!(is_alarm(&lines[0]) && !is_alarm(&lines[1]));
         assert!(lines[2].starts_with("  thread 7 (reader) of process 9 waits"), "{lines:#?}");
         assert!(lines[2].ends_with("held by thread 7 (loader, ended)"), "{lines:#?}");
+    }
+
+    #[test]
+    fn an_ended_holder_may_have_ended_at_an_unknown_time() {
+        let mut ended = holder(7, Some(""));
+        ended.ended.as_mut().expect("it has").at_ns = 0;
+        assert_eq!(
+            inside(vec![waiter(8, 4 * SECOND), ended], Vec::new()).ended_holders(),
+            [
+                "ENDED HOLDER: thread 7 took mutex 0x1000 and ended without releasing it; 1 thread waits for it, and \
+              nobody will release it"
+            ]
+        );
     }
 
     #[test]

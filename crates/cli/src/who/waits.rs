@@ -400,15 +400,18 @@ impl<M: Memory> Finder<'_, M> {
         }
         let at = |offset: u64| self.memory.word(found.object.wrapping_add(offset)).unwrap_or(0);
         match (found.maker, found.kind) {
-            (Maker::Glibc, Kind::Mutex) => self.glibc_mutex(found.object),
+            (Maker::Glibc, Kind::Mutex) => {
+                let owner = owner_in_glibc(self.memory, found.kind, found.object);
+                owner.map_or(Holder::Nobody, Holder::Thread)
+            }
             (Maker::Glibc, Kind::RwRead | Kind::RwWrite) => {
-                let (readers, writer) = (at(0), at(WRITER));
+                let readers = at(0);
                 // Bit 0: it is the writers' turn.
-                match (writer, readers >> 3) {
-                    (0, 0) => Holder::Nobody,
-                    (0, _) if readers & 1 != 0 => Holder::Nobody,
-                    (0, count) => Holder::Readers(count),
-                    (writer, _) => Holder::Thread(writer),
+                match (owner_in_glibc(self.memory, found.kind, found.object), readers >> 3) {
+                    (Some(writer), _) => Holder::Thread(writer),
+                    (None, 0) => Holder::Nobody,
+                    (None, _) if readers & 1 != 0 => Holder::Nobody,
+                    (None, count) => Holder::Readers(count),
                 }
             }
             (Maker::Musl, Kind::Mutex) => {
@@ -441,17 +444,22 @@ impl<M: Memory> Finder<'_, M> {
             _ => Holder::NotHeld,
         }
     }
+}
 
-    /// glibc's mutexes say whose they are, of all kinds.
-    pub(super) fn glibc_mutex(&self, mutex: u64) -> Holder {
-        let at = |offset: u64| self.memory.word(mutex.wrapping_add(offset)).unwrap_or(0);
-        let (lock, kind) = (at(0), at(KIND));
-        let owner = if kind & (ROBUST | INHERITS) != 0 { lock & TID } else { at(OWNER) };
-        match (lock, owner) {
-            (0, _) | (_, 0) => Holder::Nobody,
-            (_, owner) => Holder::Thread(owner),
-        }
-    }
+/// The thread that a lock of glibc's names as its owner: mutexes of all kinds do, readers-writer locks name
+/// the writer. The id is the one in the process's own namespace.
+pub(crate) fn owner_in_glibc(memory: &impl Memory, kind: Kind, object: u64) -> Option<u32> {
+    let at = |offset: u64| memory.word(object.wrapping_add(offset)).unwrap_or(0);
+    let owner = match kind {
+        Kind::Mutex => match (at(0), at(KIND)) {
+            (0, _) => 0,
+            (lock, kind) if kind & (ROBUST | INHERITS) != 0 => lock & TID,
+            _ => at(OWNER),
+        },
+        Kind::RwRead | Kind::RwWrite => at(WRITER),
+        _ => 0,
+    };
+    (owner != 0).then_some(owner)
 }
 
 /// Numbers in a thread's registers and in the frames of its first functions that may be addresses.
