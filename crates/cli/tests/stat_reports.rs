@@ -489,7 +489,9 @@ fn what_was_not_measured_is_said() {
     let (output, document) = measured(&[], &command, 0);
     let table = stderr(&output);
     assert!(table.contains("No lock that is counted was used."), "{table}");
-    assert!(table.contains("never counted: ") && table.contains("programs without our library"), "{table}");
+    // Whoever slept long for its locks has the view from outside instead.
+    let says = table.contains("never counted: ") && table.contains("programs without our library");
+    assert!(says || table.contains("Seen from outside"), "{table}");
     assert!(locks(&document).is_empty());
 
     // A library that is none of ours records nothing.

@@ -44,6 +44,8 @@ const SHOWN: usize = 3;
 const PARTS: usize = 3;
 /// A class that lost less than this share of the threads' time is nothing to change.
 const WORTH: f64 = 0.05;
+/// A part of the time that may be the cause.
+const MUCH: f64 = 0.2;
 /// An explanation explains at least this share of the waiting.
 const MOST: f64 = 0.4;
 /// By this factor the threads that want a CPU outnumber the CPUs.
@@ -102,6 +104,9 @@ pub(super) fn of(report: &Report) -> Vec<Finding> {
     let seen_beside = report.beside.as_deref().map(found).unwrap_or_default();
     findings.extend(seen_beside);
     findings.sort_by(|a, b| b.rank.total_cmp(&a.rank));
+    if let Some(first) = findings.first_mut() {
+        first.text.push_str(&rest(report, first.rank));
+    }
     let unseen = unseen(report);
     if findings.is_empty() && unseen.is_empty() {
         findings.extend(elsewhere(report));
@@ -113,6 +118,17 @@ pub(super) fn of(report: &Report) -> Vec<Finding> {
     findings.splice(0..0, unseen);
     findings.extend(names_of_java(report));
     findings
+}
+
+/// What most of the time went for beside a finding that explains less than half of it.
+fn rest(report: &Report, explained: f64) -> String {
+    let Some(sampled) = report.sampled.as_ref().filter(|_| explained < 0.5) else { return String::new() };
+    let mut parts = sleeps::parts(report);
+    parts.retain(|part| part.text != sleeping(&Sleep::Lock));
+    match sleeps::account(&parts, sampled.total.busy_ns(), PARTS - 1) {
+        account if account.is_empty() => account,
+        account => format!(". For the rest threads were {account}"),
+    }
 }
 
 /// What a sentence calls the locks of a class.
@@ -378,14 +394,19 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
     }
     if held >= LONG_NS && ratio(caused, sum(|side| side.wait_ns)) >= MOST {
         let worst = sides().max_by_key(|side| caused_by(&side.figures)).unwrap_or(class);
-        let waits = match chain.get(1) {
-            Some(next) => format!(", waiting for {} in part", called(next)),
-            None => String::new(),
-        };
+        // Most of such a section is a wait itself: the next lock's sections are the ones to shorten.
+        if let Some(next) = chain.get(1) {
+            return finding("too_long", last, &|at| {
+                format!(
+                    "{costs}: for {} of the wait {holder} kept it; do less in that section{at}",
+                    percent(seen.behind(next))
+                )
+            });
+        }
         return finding("too_long", worst, &|at| {
             format!(
-                "{costs}: its section is long, {}{without} on average of the {} that others waited for{waits}; do \
-                 less in it{at}",
+                "{costs}: its section is long, {}{without} on average of the {} that others waited for; do less in \
+                 it{at}",
                 duration(held),
                 counted(sum(|side| side.waited_holds), "hold")
             )
@@ -529,7 +550,8 @@ fn asleep(report: &Report, sampled: &Outcome) -> Option<Finding> {
     let line = report.names.line_of(row.of.stack).map(|id| report.names.text(id).to_owned());
     Some(Finding {
         text: format!(
-            "threads were {brief} for {} of the time in which they had something to do: {why}{rest}",
+            "threads were {} for {} of the time in which they had something to do: {why}{rest}",
+            row.place(&report.names),
             percent(share)
         ),
         line: line.unwrap_or_default(),
@@ -561,6 +583,8 @@ fn cleared(report: &Report, sampled: &Outcome) -> Option<Finding> {
     let lost = report.time.lost();
     let idle = idle_places(report, lived.saturating_sub(busy));
     let account = sleeps::account(&sleeps::parts(report), busy, PARTS);
+    let blocked = report.sleeps.iter().filter(|row| row.of.purpose == Purpose::Blocked && row.is_for_work());
+    let for_work = ratio(blocked.map(|row| row.sum.ns).sum(), busy);
     let idle = if idle.is_empty() { idle } else { format!(". Beside that time, threads were idle: {idle}") };
     let text = match (report.locks().next(), account.as_str()) {
         // No lock was used, so that there is none to clear.
@@ -569,8 +593,12 @@ fn cleared(report: &Report, sampled: &Outcome) -> Option<Finding> {
             format!("in the time in which threads had something to do they were {account}{idle}")
         }
         (Some(_), account) => format!(
-            "locks are not what this program waits for: they took {} of the time in which threads had something to \
-             do{}{account}{idle}",
+            "{}: they took {} of the time in which threads had something to do{}{account}{idle}",
+            // Threads that wait for each other may do so for a lock that is made of such waits.
+            match for_work >= MUCH {
+                true => "the locks that are counted are not what this program waits for",
+                false => "locks are not what this program waits for",
+            },
             percent(lost),
             if account.is_empty() { "" } else { "; threads were " },
         ),

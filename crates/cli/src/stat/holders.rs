@@ -85,6 +85,15 @@ impl<'r> Seen<'r> {
         Some((what, ratio(ns, of)))
     }
 
+    /// The share of the wait for which the holder waited for a lock of this class.
+    pub(super) fn behind(&self, class: &Class) -> f64 {
+        ratio(self.behind_ns(class), self.waiting.ns)
+    }
+
+    fn behind_ns(&self, class: &Class) -> u64 {
+        self.behind.iter().filter(|(lock, _)| class.addresses.contains(lock)).map(|(_, ns)| ns).sum()
+    }
+
     /// What the last holder of a chain did for most of the time.
     fn most(&self) -> Option<String> {
         let asleep = self.asleep.iter().map(|(what, &ns)| (ns, sleeping(what)));
@@ -95,12 +104,12 @@ impl<'r> Seen<'r> {
 
     /// The class of locks that holders waited for in turn.
     fn next(&self, report: &'r Report) -> Option<&'r Class> {
-        let of = |class: &Class| -> u64 {
-            self.behind.iter().filter(|(lock, _)| class.addresses.contains(lock)).map(|(_, ns)| ns).sum()
-        };
         let classes = if self.behind.is_empty() { None } else { Some(report.locks()) };
-        let (ns, class) =
-            classes.into_iter().flatten().map(|class| (of(class), class)).max_by_key(|(ns, _)| *ns)?;
+        let (ns, class) = classes
+            .into_iter()
+            .flatten()
+            .map(|class| (self.behind_ns(class), class))
+            .max_by_key(|(ns, _)| *ns)?;
         (ratio(ns, self.waiting.ns) >= SEEN).then_some(class)
     }
 }

@@ -198,11 +198,15 @@ pub(super) fn parts(report: &Report) -> Vec<Part> {
 }
 
 /// The place with the most time among these rows, with that time: rows whose brief text is the same are one
-/// place.
+/// place, of which the row with the most time is given.
 pub(super) fn longest<'a>(names: &Names, rows: impl Iterator<Item = &'a Row>) -> Option<(&'a Row, u64)> {
     let mut places: BTreeMap<String, (&Row, u64)> = BTreeMap::new();
     for row in rows {
-        places.entry(row.brief(names)).or_insert((row, 0)).1 += row.sum.ns;
+        let (most, ns) = places.entry(row.brief(names)).or_insert((row, 0));
+        *ns += row.sum.ns;
+        if row.sum.ns > most.sum.ns {
+            *most = row;
+        }
     }
     places.into_values().max_by_key(|(_, ns)| *ns)
 }
