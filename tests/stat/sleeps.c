@@ -80,6 +80,18 @@ static void *consume(void *unused)
     return unused;
 }
 
+/* Waits for input, of which there is none. */
+static void serve(int by_epoll)
+{
+    char byte;
+    int set = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN};
+    if (epoll_ctl(set, EPOLL_CTL_ADD, 0, &event)) abort();
+    do {
+        if (by_epoll) epoll_wait(set, &event, 1, -1);
+    } while (read(0, &byte, 1) > 0);
+}
+
 static void work(int thread)
 {
     (void)thread;
@@ -98,6 +110,10 @@ int main(int argc, char **argv)
         pthread_t consumer;
         if (pthread_create(&consumer, NULL, consume, NULL)) abort();
         pthread_join(consumer, NULL);
-    } else if (strstr(which, "_not")) run_threads(2, work);
+    } else if (!strcmp(which, "stuck_eventfd")) {
+        own_lock();
+        run_threads(2, take_turns);
+    } else if (!strncmp(which, "idle_", 5)) serve(!strcmp(which, "idle_epoll"));
+    else if (strstr(which, "_not")) run_threads(2, work);
     else run_threads(4, take_turns);
 }

@@ -3,12 +3,12 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::attach::can_watch;
 use crate::support::{
-    LIMIT, build, compile_c, expect_status, list, number, parsed, poundlock, run_limited, scratch, stderr,
-    stdout,
+    LIMIT, build, compile_c, expect_status, list, number, parsed, poundlock, run_limited, scratch, start,
+    stderr, stdout, until,
 };
 
 /// The source of this name and its program, compiled.
@@ -204,4 +204,50 @@ fn a_lock_that_another_process_holds() {
     assert_eq!(kinds.first(), Some(&"other_process"), "{report}");
     assert!(!kinds.contains(&"convoy") && !kinds.contains(&"keep_locks"), "{report}");
     assert!(!report.contains("--compare") && !report.contains("nobody"), "{report}");
+}
+
+/// A program that hangs and one that waits for work look alike: the one has nobody left to wake its threads.
+/// What is said of them is the only finding, in the last report as in those before.
+#[test]
+fn threads_that_nobody_will_wake_are_told_from_idle_ones() {
+    let (_, program) = compiled("sleeps.c");
+    let (stuck, idle) =
+        ("every thread has waited for another one for the last ", "threads had nothing to do for ");
+    for (which, kind, words) in [
+        (
+            "stuck",
+            "stuck",
+            [stuck, " waiting for condition variables at consume (", "nobody of this program"],
+        ),
+        ("stuck_eventfd", "stuck", [stuck, " asleep in read() at take_turns (", "nobody of this program"]),
+        ("idle_epoll", "idle", [idle, " asleep in epoll_wait() at serve (", "a wake-up that never comes"]),
+        ("idle_read", "idle", [idle, " asleep in read() at serve (", "a wake-up that never comes"]),
+    ] {
+        let json = scratch().join("report.json");
+        let mut cmd = poundlock();
+        cmd.env("COLUMNS", "2000").args(["stat", "--every", "0.2", "--json"]).arg(&json).arg("--");
+        let running = start(cmd.arg(&program).arg(which).stdin(Stdio::piped()));
+        // What is said first in the last report, and nothing else.
+        let said = |text: &str| {
+            let last = text.rsplit_once("\npoundlock stat: ")?.1;
+            let mut findings = last.lines().filter_map(|line| line.strip_prefix("* "));
+            let first = findings.next()?.to_owned();
+            (findings.next().is_none() && words.iter().all(|word| first.contains(word))).then_some(first)
+        };
+        // Idle for long, so that a slow end makes no difference.
+        let is_clear = |first: &str| {
+            let share = first.strip_prefix(idle).and_then(|rest| rest.split(' ').next()?.parse().ok());
+            kind == "stuck" || share.is_some_and(|share: f64| share > 98.0)
+        };
+        until(&format!("{which} is told"), || {
+            said(&running.errors_so_far()).is_some_and(|one| is_clear(&one))
+        });
+        running.kill(libc::SIGTERM);
+        let output = running.finish(LIMIT);
+        expect_status(&output, 143);
+        let (document, report) = (parsed(&json), stderr(&output));
+        let first = said(&report).unwrap_or_else(|| panic!("{which}: {report}"));
+        let [finding] = list(&document, "diagnosis") else { panic!("{which}: {document:#}") };
+        assert!(finding["kind"] == kind && finding["text"] == first, "{which}: {finding:#}\n{report}");
+    }
 }

@@ -1,5 +1,6 @@
 //! The page of `poundlock stat --html`, and what the JSON has of it: who waited when, and threads by name.
 
+use std::io::Write as _;
 use std::process::Stdio;
 
 use serde_json::Value;
@@ -143,4 +144,47 @@ fn a_run_that_is_too_short_says_so() {
     expect_status(&run_limited(&mut cmd, LIMIT), 0);
     let text = std::fs::read_to_string(page).expect("the page is there");
     assert!(text.contains("No lock that is counted was used.") && !text.contains("<figure"), "{text}");
+}
+
+/// A thread has the name that it has at the end, wherever a report tells of what it did before.
+#[test]
+fn threads_that_rename_themselves_have_one_name() {
+    let source = r#"
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        static void await_input(void) {
+            char byte;
+            if (read(0, &byte, 1) < 0) abort();
+        }
+        static void *waiter(void *unused) {
+            MUST(pthread_setname_np(pthread_self(), "early"));
+            MUST(pthread_mutex_lock(&lock));
+            MUST(pthread_mutex_unlock(&lock));
+            MUST(pthread_setname_np(pthread_self(), "late"));
+            await_input();
+            return unused;
+        }
+        int main(void) {
+            MUST(pthread_mutex_lock(&lock));
+            pthread_t thread = spawn(waiter, NULL);
+            await_input();
+            MUST(pthread_mutex_unlock(&lock));
+            join(thread);
+            return 0;
+        }"#;
+    let (page, json) = (scratch().join("report.html"), scratch().join("report.json"));
+    let mut cmd = poundlock();
+    cmd.env("COLUMNS", "400").args(["stat", "--long", "--every", "0.2", "--html"]).arg(&page);
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    cmd.arg("--json").arg(&json).arg("--").arg(program(source));
+    let mut running = start(cmd.stdin(reader));
+    drop(cmd);
+    running.wait_for_error("(early)", LIMIT);
+    writer.write_all(b"x").expect("main reads it");
+    running.wait_for_error("(late of program", LIMIT);
+    drop(writer);
+    expect_status(&running.finish(LIMIT), 0);
+    let read = |path| std::fs::read_to_string(path).expect("it is there");
+    for text in [read(json), read(page)] {
+        assert!(text.contains("(late)") && !text.contains("early"), "{text}");
+    }
 }

@@ -272,6 +272,11 @@ fn two_reports_are_put_side_by_side() {
     let row = |name: &str| text.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{text}"));
     assert!(row("  warm (in program)").contains(" new "), "{text}");
     assert!(row("  lock (in program)").contains(" x "), "{text}");
+    // Waits for what is no lock have no share of what is lost, which is not 0.
+    let joins = list(&parsed(&a), "classes").iter().find(|class| class["name"] == "thread joins").cloned();
+    assert!(joins.is_some_and(|class| class["share"].is_null()));
+    let cells: Vec<&str> = row("  thread joins (end of a thread)").split_whitespace().take(2).collect();
+    assert_eq!(cells, ["-", "-"], "{text}");
     // Anything else is none.
     std::fs::write(dir.join("c.json"), r#"{"version": 1000}"#).expect("written");
     let output = run_limited(poundlock().args(["stat", "diff"]).args([&a, &dir.join("c.json")]), LIMIT);
@@ -432,6 +437,9 @@ fn a_deadlock_opens_the_report() {
             assert!(text.contains(word), "no {word:?} in {text}");
         }
         let document = parsed(&json);
+        // What the threads waited for says nothing of how to be quicker.
+        assert!(list(&document, "diagnosis").is_empty() && !text.contains("\n* "), "{text}");
+        assert!(document["share"].as_f64().is_some_and(|share| share > 0.05), "{document:#}");
         assert_eq!(list(&document["inside"], "cycles")[0].as_array().map(Vec::len), Some(2), "{document:#}");
         let threads = list(&document["inside"], "threads");
         let waits = |mark: &str| {

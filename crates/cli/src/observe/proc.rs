@@ -123,6 +123,13 @@ impl Task {
         inner_id(&self.dir)
     }
 
+    /// Whether it has ended or is about to; see [`Stat::is_ending`].
+    pub(crate) fn is_ending(&self) -> bool {
+        let mut buffer = [0; 1024];
+        let stat = read_file(&self.dir.join("stat"), &mut buffer).ok().and_then(Stat::parse);
+        stat.is_none_or(|stat| stat.is_ending())
+    }
+
     /// The processes that it started and that are its children still. `None` if the kernel does not tell.
     pub(crate) fn children(&self) -> Option<Vec<u32>> {
         let text = std::fs::read_to_string(self.dir.join("children")).ok()?;
@@ -145,12 +152,21 @@ pub(crate) struct Stat {
     threads: u64,
     /// In ticks since the machine's start: with the id, what tells a process from a later one.
     pub(crate) started: u64,
+    /// The signals that are pending for this thread alone.
+    pending: u64,
 }
 
 /// The kernel's flag of a thread that ends.
 const PF_EXITING: u64 = 4;
 
 impl Stat {
+    /// Whether this thread ends, by itself or because a signal ends the process, which the kernel does by a
+    /// `SIGKILL` to each thread. A first thread that has ended before the others is at its end.
+    fn is_ending(&self) -> bool {
+        let is_killed = self.pending & (1 << (libc::SIGKILL - 1)) != 0;
+        is_killed || self.is_over() || (self.exits && self.state != 'Z')
+    }
+
     /// Whether the process runs no more. Its entry stays until somebody has waited for it; its first thread
     /// may end long before the last one.
     pub(crate) fn is_over(&self) -> bool {
@@ -174,9 +190,10 @@ impl Stat {
         let children_ticks = number(0)? + number(0)?;
         let threads = number(2)?;
         let started = number(1)?;
+        let pending = number(8)?;
         let name = text.get(before + 1..after)?.to_string();
         let cpu_ticks = user + system;
-        Some(Stat { name, state, parent, exits, cpu_ticks, children_ticks, threads, started })
+        Some(Stat { name, state, parent, exits, cpu_ticks, children_ticks, threads, started, pending })
     }
 }
 
@@ -286,10 +303,12 @@ mod tests {
 
     #[test]
     fn a_name_with_parentheses_is_no_end() {
-        let text = "7 (a) R (b) S 3 7 7 0 -1 4194560 1 0 0 0 5 6 0 0 20 0 4 0 84716 9 1";
+        let text = "7 (a) R (b) S 3 7 7 0 -1 4194560 1 0 0 0 5 6 0 0 20 0 4 0 84716 9 1 18446744073709551615 \
+                    1 1 0 0 0 256";
         let stat = Stat::parse(text).expect("a line of stat");
         assert_eq!((&*stat.name, stat.state, stat.parent), ("a) R (b", 'S', 3));
         assert_eq!((stat.cpu_ticks, stat.children_ticks, stat.threads, stat.started), (11, 0, 4, 84716));
+        assert!(stat.is_ending() && !Stat { pending: 0, ..stat }.is_ending());
         assert_eq!(Stat::parse("7 (cut"), None);
     }
 

@@ -4,6 +4,8 @@
 pub(crate) mod browser;
 
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -64,6 +66,30 @@ pub(crate) fn poundlock_bare() -> Command {
 pub(crate) fn preload_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| poundlock_testing::preload_library())
+}
+
+/// The user that nobody is.
+const NOBODY: u32 = 65534;
+
+/// A directory to which every user may write, with a copy of each of these files. `None`, and said so, without
+/// the rights to become another user.
+pub(crate) fn for_everybody(files: &[&Path]) -> Option<tempfile::TempDir> {
+    // SAFETY: takes no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("SKIPPED: needs root, to become another user");
+        return None;
+    }
+    let place = tempfile::Builder::new().prefix("poundlock-test-").tempdir_in("/tmp").expect("a directory");
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o777)).expect("ours");
+    for file in files {
+        std::fs::copy(file, place.path().join(file.file_name().expect("a file"))).expect("it can be copied");
+    }
+    Some(place)
+}
+
+/// Has a command run as a user without any rights.
+pub(crate) fn as_nobody(command: &mut Command) -> &mut Command {
+    command.uid(NOBODY).gid(NOBODY).current_dir("/")
 }
 
 /// What programs in C begin with: the helpers of `tests/dropin`.

@@ -11,11 +11,15 @@ use std::process::Command;
 #[test]
 fn two_threads_that_wait_for_each_other_are_a_deadlock() {
     let target = Target::start(&mut Command::new(deadlock()));
-    let document = until_who(target.pid(), "a deadlock", |document| !list(document, "deadlocks").is_empty());
+    // The main thread waits for one of them, and is in no circle; it may get there after them.
+    let joins = |document: &Value| {
+        list(document, "threads").iter().find(|thread| thread["waits_for"]["kind"] == "join").cloned()
+    };
+    let document = until_who(target.pid(), "a deadlock, and a thread that joins", |document| {
+        !list(document, "deadlocks").is_empty() && joins(document).is_some()
+    });
     expect_deadlock(&document);
-    // The main thread waits for one of them, and is in no circle.
-    let main = list(&document, "threads").iter().find(|thread| thread["waits_for"]["kind"] == "join");
-    let main = main.unwrap_or_else(|| panic!("nobody joins: {document:#}"));
+    let main = joins(&document).expect("it does");
     assert_eq!(holders(&document, &main["waits_for"]), ["worker-3"]);
 
     let still = "threads stood still one after the other, each for at most ";

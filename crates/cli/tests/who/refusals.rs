@@ -1,13 +1,13 @@
 //! What cannot be looked at, and what may not be, in one line.
 
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
 use super::{Target, deadlock};
 use serde_json::Value;
 
 use crate::support::{
-    LIMIT, list, need, number, poundlock_bare, run_limited, scratch, stderr, stdout, until,
+    LIMIT, as_nobody, for_everybody, list, need, number, poundlock_bare, run_limited, scratch, stderr,
+    stdout, until,
 };
 
 #[track_caller]
@@ -107,23 +107,11 @@ fn bad_files_are_named_with_what_is_wrong() {
 /// As another user, who may not look at us: by `who`, `stat` and `top`.
 #[test]
 fn another_users_process_needs_sudo() {
-    // SAFETY: takes no arguments.
-    if unsafe { libc::geteuid() } != 0 {
-        eprintln!("SKIPPED: needs root, to become another user");
-        return;
-    }
     let target = Target::start(&mut Command::new(deadlock()));
-    // Where everybody may run it.
-    let place = tempfile::Builder::new().prefix("poundlock-who-").tempdir_in("/tmp").expect("a directory");
-    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .expect("ours");
+    let Some(place) = for_everybody(&[super::command()]) else { return };
     let copy = place.path().join("poundlock");
-    std::fs::copy(super::command(), &copy).expect("it can be copied");
     let pid = target.pid().to_string();
-    let as_another = |args: &[&str]| {
-        let mut other = Command::new(&copy);
-        run_limited(other.args(args).uid(65534).gid(65534).current_dir("/"), LIMIT)
-    };
+    let as_another = |args: &[&str]| run_limited(as_nobody(Command::new(&copy).args(args)), LIMIT);
     let (who, stat, top) = (&["who", &pid][..], &["stat", "--pid", &pid][..], &["top", "--pid", &pid][..]);
     refused(&as_another(who), 125, &["another user's", "sudo"]);
     for args in [stat, top] {

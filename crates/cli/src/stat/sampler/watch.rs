@@ -280,10 +280,18 @@ impl Watch {
         }
         self.shared.pids.clear();
         self.shared.pids.extend(self.processes.iter().map(|process| process.pid));
-        // After the end of all it is as it was before.
-        if !self.processes.is_empty() {
-            self.stuck = self.find_stuck(now);
+        let stuck = self.find_stuck(now);
+        let threads = |stuck: &Option<Stuck>| stuck.as_ref().map_or(0, |stuck| stuck.threads.len());
+        // While a signal ends the threads, and after the end of all, it is as it was before.
+        if threads(&stuck) >= threads(&self.stuck) || !self.is_ending() {
+            self.stuck = stuck;
         }
+    }
+
+    /// Whether no process is left, or one whose threads are ending.
+    fn is_ending(&self) -> bool {
+        let is_ending = |process: &Watched| process.threads.values().any(|thread| thread.task.is_ending());
+        self.processes.is_empty() || self.processes.iter().any(is_ending)
     }
 
     /// All threads, if each waits for another one and has for long.
