@@ -14,7 +14,7 @@ use serde_json::Value;
 ///
 /// * `end`: both go on to the end;
 /// * `stay`: it waits for ever, and so does main, for a signal;
-/// * `deadlock`: main waits for a lock of the waiter's.
+/// * `deadlock`: main waits for a lock of the waiter's, after rounds that take longer and end.
 ///
 /// The second says how often `warm` is taken before, and then, after a line of input, how often again.
 const PROGRAM: &str = concat!(
@@ -43,6 +43,16 @@ static void *waiter(void *deadlock) {
     return NULL;
 }
 
+static pthread_t contend(void *deadlock) {
+    pthread_t thread;
+    waiter_tid = 0;
+    pthread_mutex_lock(&lock);
+    main_tid = syscall(SYS_gettid);
+    if (pthread_create(&thread, NULL, waiter, deadlock)) abort();
+    await_sleep(&waiter_tid);
+    return thread;
+}
+
 int main(int argc, char **argv) {
     char line[16];
     pthread_t thread;
@@ -54,10 +64,12 @@ int main(int argc, char **argv) {
         if (!fgets(line, sizeof line, stdin)) abort();
         use(atoi(line));
     }
-    pthread_mutex_lock(&lock);
-    main_tid = syscall(SYS_gettid);
-    if (pthread_create(&thread, NULL, waiter, deadlock ? &other : NULL)) abort();
-    await_sleep(&waiter_tid);
+    for (int rounds = deadlock ? 50 : 0; rounds > 0; rounds--) {
+        thread = contend(NULL);
+        pthread_mutex_unlock(&lock);
+        pthread_join(thread, NULL);
+    }
+    thread = contend(deadlock ? &other : NULL);
     if (strcmp(argv[1], "end")) {
         puts("stuck");
         fflush(stdout);
