@@ -2,7 +2,7 @@
 
 mod arrays;
 mod attached;
-mod beside;
+pub(crate) mod beside;
 pub(crate) mod class;
 mod compare;
 mod diagnosis;

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
+use crate::attach::can_watch;
 use crate::support::{
     LIMIT, await_sleep, compile_c, expect_status, missing, poundlock, poundlock_bare, run_limited, scratch,
     start, stderr, stdout, until,
@@ -58,7 +59,7 @@ fn stuck(output: &str) -> u32 {
 fn a_command_has_its_output_and_status_and_a_table_an_interval_beside() {
     let program = compile_c(PROGRAM, &[]);
     let mut command = poundlock();
-    command.args(["top", "--interval", "0.05", "--"]).arg(program).stdin(std::process::Stdio::piped());
+    command.args(["top", "--interval", "0.05", "--"]).arg(program).stdin(Stdio::piped());
     let mut running = start(&mut command);
     running.wait_for_output("stuck", LIMIT);
     running.wait_for_error(LOCK, LIMIT);
@@ -124,6 +125,30 @@ fn any_process_is_looked_at_by_its_futex_calls() {
     let row = text.lines().find(|line| line.contains(LOCK)).unwrap_or_else(|| panic!("{text}"));
     // Nobody sees how long it was held.
     assert!(row.contains("          -  lock (in program)"), "{row}");
+}
+
+/// A lock that the library does not count is seen by its futex calls, in the same table.
+#[test]
+fn a_lock_of_the_commands_own_is_seen_beside_what_the_library_counts() {
+    if !can_watch() {
+        return;
+    }
+    let program = compile_c(include_str!("../../../tests/stat/ownlock.c"), &["-O1"]);
+    let mut command = poundlock();
+    command.args(["top", "--interval", "0.2", "--"]).arg(program).stdin(Stdio::piped());
+    let mut top = start(&mut command);
+    until("its lock has a row", || {
+        let text = top.errors_so_far();
+        let row = text.lines().any(|line| line.contains("own_word (in program); woken at leave ("));
+        row && text.contains("by futex calls: waits for locks that are not counted")
+    });
+    // Its threads and its process are counted once.
+    until("its threads are counted", || {
+        let text = top.errors_so_far();
+        text.lines().any(|line| line.contains(" s  program (") && line.contains("): 4 threads, lost "))
+    });
+    top.write_input(b"");
+    expect_status(&top.finish(LIMIT), 0);
 }
 
 #[test]

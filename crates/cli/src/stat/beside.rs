@@ -26,12 +26,23 @@ const READ: Duration = Duration::from_millis(10);
 /// time.
 const ENOUGH: (u64, u64) = (10_000_000, 20);
 /// At most so many times are further processes added.
-const ENGINES: usize = 8;
+pub(crate) const ENGINES: usize = 8;
 
 /// Whether a process has slept so much for locks that our library does not know that the futex view is
 /// wanted.
 pub(super) fn is_wanted(sleeps_ns: u64, lived_ns: u64) -> bool {
     sleeps_ns >= ENOUGH.0 && sleeps_ns >= lived_ns / ENOUGH.1
+}
+
+/// The processes that the futex view is wanted of, but for those that have it.
+pub(crate) fn wanted(sampled: &Outcome, watched: &[u32]) -> Vec<u32> {
+    let alive = sampled.processes.iter().filter(|process| process.measured && process.alive);
+    let wanted = alive.filter(|process| !watched.contains(&process.outer_pid)).filter(|process| {
+        let is = |runtime| is_wanted(process.unmeasured_ns(runtime), process.times.lived_ns);
+        // Which runtime it is takes longer to find out than whether that matters.
+        is(Some(Runtime::Java)) && is(Runtime::of_process(process.outer_pid))
+    });
+    wanted.map(|process| process.outer_pid).collect()
 }
 
 /// What is watched beside the library.
@@ -86,20 +97,7 @@ impl Beside {
         }
         self.pause = (self.pause * 3 / 2).min(LOOK.1);
         let sampled = sampler.so_far();
-        let wanted: Vec<u32> = sampled
-            .processes
-            .iter()
-            .filter(|process| process.measured && process.alive && !self.pids.contains(&process.outer_pid))
-            .filter(|process| {
-                // Which runtime it is takes longer to find out than whether that matters.
-                let may = is_wanted(process.unmeasured_ns(Some(Runtime::Java)), process.times.lived_ns);
-                may && is_wanted(
-                    process.unmeasured_ns(Runtime::of_process(process.outer_pid)),
-                    process.times.lived_ns,
-                )
-            })
-            .map(|process| process.outer_pid)
-            .collect();
+        let wanted = wanted(&sampled, &self.pids);
         if !wanted.is_empty() {
             self.attach(wanted, sampled);
         }

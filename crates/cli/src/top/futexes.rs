@@ -1,9 +1,10 @@
-//! Futex calls of processes that keep no figures.
+//! Futex calls of processes that keep no figures, or that sleep for locks which their figures do not have.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use poundlock_statfile::{LockKind, Snapshot};
@@ -12,7 +13,7 @@ use super::source::{Looked, Source};
 use crate::attach::{self, Engine, Stacks};
 use crate::message::Failure;
 use crate::observe::place::name_of;
-use crate::observe::proc::Stat;
+use crate::observe::proc::{self, Stat, Task};
 use crate::observe::symbols::{Space, Symbols};
 use crate::output::counted;
 use crate::stat::sampler::{Ids, Sampler, Times, Whom};
@@ -20,8 +21,8 @@ use crate::stat::sampler::{Ids, Sampler, Times, Whom};
 /// The engine wants to be asked as often.
 const POLLS: Duration = Duration::from_millis(20);
 
-/// The first of our ids: statistics files have those below.
-const FIRST_ID: u32 = 1 << 31;
+/// The next of our ids: statistics files have those below.
+static NEXT_ID: AtomicU32 = AtomicU32::new(1 << 31);
 
 /// The source.
 pub(super) struct Futexes {
@@ -31,7 +32,8 @@ pub(super) struct Futexes {
     symbols: &'static Symbols,
     /// By process and its start: it may become another program.
     processes: HashMap<(u32, u64), Process>,
-    next_id: u32,
+    /// Whether the processes keep figures as well.
+    beside: bool,
 }
 
 /// A process.
@@ -56,31 +58,42 @@ impl Futexes {
         let nowhere = Path::new("/dev/null");
         let whom = Whom::Processes(pids.to_vec());
         let sampler = Sampler::start_with(nowhere, whom, Ids::Ours, Some(engine.kinds()));
-        Ok(Futexes {
+        Ok(Futexes::new(engine, sampler.ok(), pids, false))
+    }
+
+    /// Attaches to processes that keep figures: for the waits that these do not have.
+    pub(super) fn beside(pids: &[u32]) -> Result<Futexes, Failure> {
+        let engine = Engine::beside(pids, Stacks::Auto)?;
+        attach::hurry();
+        Ok(Futexes::new(engine, None, pids, true))
+    }
+
+    fn new(engine: Engine, sampler: Option<Sampler>, pids: &[u32], beside: bool) -> Futexes {
+        Futexes {
             engine,
-            sampler: sampler.ok(),
+            sampler,
             pids: pids.to_vec(),
             // One for the whole run, whose end is ours.
             symbols: Box::leak(Box::new(Symbols::new())),
             processes: HashMap::new(),
-            next_id: FIRST_ID,
-        })
+            beside,
+        }
+    }
+
+    pub(super) fn pids(&self) -> &[u32] {
+        &self.pids
     }
 
     fn looked(&mut self, mut snapshot: Snapshot) -> Option<Looked> {
         let pid = snapshot.pid;
-        let next_id = &mut self.next_id;
-        let process = self.processes.entry((pid, snapshot.start_ns)).or_insert_with(|| {
-            *next_id += 1;
-            Process {
-                id: *next_id,
-                name: name_of(pid),
-                slots: HashMap::new(),
-                space: Rc::new(self.symbols.space_of(Cow::Owned(Snapshot::default()))),
-                generation: 0,
-                modules: 0,
-                over: false,
-            }
+        let process = self.processes.entry((pid, snapshot.start_ns)).or_insert_with(|| Process {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            name: name_of(pid),
+            slots: HashMap::new(),
+            space: Rc::new(self.symbols.space_of(Cow::Owned(Snapshot::default()))),
+            generation: 0,
+            modules: 0,
+            over: false,
         });
         if process.over {
             return None;
@@ -93,13 +106,18 @@ impl Futexes {
             process.space = Rc::new(self.symbols.space_of(Cow::Owned(described)));
         }
         let mut locks = std::mem::take(&mut snapshot.locks);
-        locks.retain(|lock| lock.contended > 0);
+        // Beside figures, the waits that these have are summed up at no address.
+        locks.retain(|lock| lock.contended > 0 && !(self.beside && lock.address == 0));
         for lock in &mut locks {
             let next = process.slots.len() as u32;
             lock.slot = *process.slots.entry((lock.address, lock.kind)).or_insert(next);
         }
+        // Records of a process's own have its own namespace's ids.
+        let inner = self.beside && proc::inner_pid(pid).is_some_and(|inner| inner != pid);
         for record in &mut snapshot.records {
             record.record = record.tid;
+            let id = inner.then(|| Task::new(pid, record.tid, false).inner_id()).flatten();
+            record.tid = id.unwrap_or(record.tid);
         }
         process.over = Stat::read(pid).is_none_or(|stat| stat.is_over());
         Some(Looked {
@@ -111,6 +129,7 @@ impl Futexes {
             space: Rc::clone(&process.space),
             generation: process.generation,
             exact: false,
+            beside: self.beside,
             over: process.over,
         })
     }
@@ -142,7 +161,9 @@ impl Source for Futexes {
         let pids: Vec<String> = self.pids.iter().map(u32::to_string).collect();
         let what = if pids.len() == 1 { "process" } else { "processes" };
         let pids = pids.join(", ");
-        let mut notes = vec![format!("{what} {pids}: by futex calls: waits that slept, and who ended them")];
+        let whose = if self.beside { " for locks that are not counted" } else { "" };
+        let mut notes =
+            vec![format!("{what} {pids}: by futex calls: waits{whose} that slept, and who ended them")];
         let lost = self.engine.events().lost;
         if lost > 0 {
             notes.push(format!("{} of futex calls lost: figures are too low", counted(lost, "record")));

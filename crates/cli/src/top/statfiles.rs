@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use poundlock_statfile::{Error, Follower, Live, Snapshot};
 
+use super::futexes::Futexes;
 use super::source::{Looked, Source};
 use crate::library;
 use crate::observe::place::{by_process, is_alive, name_of};
@@ -17,7 +18,8 @@ use crate::observe::proc::{self, Stat};
 use crate::observe::symbols::{Space, Symbols, file_name};
 use crate::program::reason;
 use crate::remote::maps::{Files, Maps};
-use crate::stat::sampler::{Ids, Sampler, Times, Whom};
+use crate::stat::beside;
+use crate::stat::sampler::{Ids, Outcome, Sampler, Times, Whom};
 
 /// How often is looked for processes that have come.
 const DISCOVERY: Duration = Duration::from_secs(2);
@@ -68,6 +70,10 @@ pub(super) struct StatFiles {
     sampler: Option<Sampler>,
     /// The processes of the last look, by the ids in their files.
     looked_at: HashSet<u32>,
+    /// What shows the sleeps for locks that the files do not have, once the sampler has seen such sleeps.
+    beside: Vec<Futexes>,
+    /// The kernel does not show us futex calls.
+    is_refused: bool,
 }
 
 impl StatFiles {
@@ -79,6 +85,8 @@ impl StatFiles {
         StatFiles {
             sampler,
             looked_at: HashSet::new(),
+            beside: Vec::new(),
+            is_refused: false,
             whose,
             // One for the whole run, whose end is ours.
             symbols: Box::leak(Box::new(Symbols::new())),
@@ -199,6 +207,30 @@ impl StatFiles {
         }
     }
 
+    /// Watches the futex calls of processes that sleep for locks which their files do not have.
+    fn watch_beside(&mut self, sampled: &Outcome) {
+        if self.is_refused || self.beside.len() == beside::ENGINES {
+            return;
+        }
+        let watched: Vec<u32> = self.beside.iter().flat_map(Futexes::pids).copied().collect();
+        let wanted = beside::wanted(sampled, &watched);
+        let Some(&first) = wanted.first() else { return };
+        match Futexes::beside(&wanted) {
+            Ok(futexes) => self.beside.push(futexes),
+            // One of them has ended meanwhile.
+            Err(_) if !wanted.iter().all(|&pid| is_alive(pid)) => {}
+            Err(failure) => {
+                self.is_refused = true;
+                let line = format!(
+                    "{} ({first}) sleeps for locks that are not counted, and not shown: {}",
+                    name_of(first),
+                    failure.line
+                );
+                self.notes.insert(PathBuf::from("futex calls"), line);
+            }
+        }
+    }
+
     fn note(&mut self, path: &Path, line: String) {
         self.settled.insert(path.to_owned());
         self.notes.insert(path.to_owned(), line);
@@ -206,6 +238,14 @@ impl StatFiles {
 }
 
 impl Source for StatFiles {
+    fn tends(&self) -> Option<Duration> {
+        self.beside.iter().filter_map(Futexes::tends).min()
+    }
+
+    fn tend(&mut self) {
+        self.beside.iter_mut().for_each(Futexes::tend);
+    }
+
     fn look(&mut self, now_ns: u64) -> Vec<Looked> {
         let of_run = matches!(self.whose, Whose::Run(_));
         let due = self.discovered.is_none_or(|at| at.elapsed() >= DISCOVERY);
@@ -235,11 +275,13 @@ impl Source for StatFiles {
                 self.tracked.push(tracked);
             }
         }
+        all.extend(self.beside.iter_mut().flat_map(|futexes| futexes.look(now_ns)));
         all
     }
 
     fn times(&mut self) -> Option<Times> {
         let outcome = self.sampler.as_ref()?.take();
+        self.watch_beside(&outcome);
         let measured = std::mem::take(&mut self.looked_at);
         Some(outcome.times_of(|pid| measured.contains(&pid)))
     }
@@ -254,7 +296,7 @@ impl Source for StatFiles {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.notes.values().cloned().collect()
+        self.notes.values().cloned().chain(self.beside.iter().flat_map(Futexes::notes)).collect()
     }
 }
 
@@ -301,6 +343,7 @@ impl Tracked {
             space: Rc::clone(&self.space),
             generation: self.generation,
             exact: true,
+            beside: false,
             over,
         })
     }

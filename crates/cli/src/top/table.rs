@@ -115,6 +115,17 @@ pub(super) struct ThreadRow {
     pub(super) doing: String,
 }
 
+impl ThreadRow {
+    /// Adds what futex calls show of the thread beside its own record, which has its other waits.
+    fn add(&mut self, seen: ThreadRow) {
+        self.waits += seen.waits;
+        self.lost_ns += seen.lost_ns;
+        if self.doing.is_empty() {
+            self.doing = seen.doing;
+        }
+    }
+}
+
 /// Sums of one look.
 #[derive(Default)]
 struct Tally {
@@ -328,29 +339,36 @@ impl Table {
             let lost_ns = since(|record| record.lock_wait_ns);
             let other_ns = since(|record| record.wait_ns.saturating_sub(record.lock_wait_ns));
             // A thread that has ended since lived up to now, more or less.
-            if record.lives || looked.over && before.is_some_and(|before| before.lives) {
-                let lived = now_ns.saturating_sub(record.started_ns).min(span_ns);
-                tally.view.threads += 1;
-                tally.threads.push(Recorded {
-                    lived_ns: lived,
-                    lock_wait_ns: lost_ns,
-                    other_wait_ns: other_ns,
-                });
-                if let Some(wait) = &record.waits
-                    && let Some(&group) = by_address.get(&(wait.address, wait.kind))
-                {
-                    *tally.waiting.entry(group).or_default() += 1;
-                }
-                tally.view.by_thread.push(ThreadRow {
-                    pid: looked.pid.unwrap_or(snapshot.pid),
-                    tid: record.tid,
-                    waits: since(|record| record.lock_waits),
-                    lost_ns,
-                    other_ns,
-                    doing: doing(record, now_ns, &waited, name_of),
-                    ..ThreadRow::default()
-                });
+            let lived = record.lives || looked.over && before.is_some_and(|before| before.lives);
+            if let Some(wait) = record.waits.as_ref().filter(|_| lived)
+                && let Some(&group) = by_address.get(&(wait.address, wait.kind))
+            {
+                *tally.waiting.entry(group).or_default() += 1;
             }
+            if !lived {
+                continue;
+            }
+            let row = ThreadRow {
+                pid: looked.pid.unwrap_or(snapshot.pid),
+                tid: record.tid,
+                waits: since(|record| record.lock_waits),
+                lost_ns,
+                other_ns,
+                doing: doing(record, now_ns, &waited, name_of),
+                ..ThreadRow::default()
+            };
+            let same = |known: &&mut ThreadRow| (known.pid, known.tid) == (row.pid, row.tid);
+            if let Some(known) = tally.view.by_thread.iter_mut().filter(|_| looked.beside).find(same) {
+                known.add(row);
+                continue;
+            }
+            tally.view.threads += 1;
+            tally.threads.push(Recorded {
+                lived_ns: now_ns.saturating_sub(record.started_ns).min(span_ns),
+                lock_wait_ns: lost_ns,
+                other_wait_ns: other_ns,
+            });
+            tally.view.by_thread.push(row);
         }
         if snapshot.records.iter().any(|record| record.ended.is_some() && !record.holds.is_empty()) {
             let mut made = Made::of(snapshot);
@@ -361,7 +379,9 @@ impl Table {
         }
         let pid = snapshot.pid;
         process.threads = looked.snapshot.records.into_iter().map(|record| (record.record, record)).collect();
-        tally.view.processes.push((looked.pid.unwrap_or(pid), looked.name));
+        if !looked.beside {
+            tally.view.processes.push((looked.pid.unwrap_or(pid), looked.name));
+        }
         if looked.over {
             self.processes.remove(&looked.id);
         }
@@ -660,6 +680,7 @@ mod tests {
             space: Rc::new(symbols.space_of(Cow::Owned(Snapshot::default()))),
             generation: 1,
             exact: true,
+            beside: false,
             over,
         }
     }

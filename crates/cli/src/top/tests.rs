@@ -24,6 +24,7 @@ fn looked(run: &Run, exact: bool) -> Looked {
         space: Rc::new(symbols.space_of(Cow::Owned(Snapshot::default()))),
         generation: 1,
         exact,
+        beside: false,
         over: false,
     }
 }
