@@ -346,7 +346,7 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
         true => net(held),
         false => held.min(typical(&figures.waited_hold_buckets)),
     };
-    let without = if of_a_hold < 0.9 { " (but for what its holder lacked a CPU for)" } else { "" };
+    let without = if of_a_hold < 0.9 { " (waits for a CPU left out)" } else { "" };
     if side(class.kind).is_some() {
         let count = |wanted: &str| -> u64 {
             let sides = sides().filter(|class| side(class.kind) == Some(wanted));
@@ -416,7 +416,7 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
         let mean = figures.hold_ns.checked_div(figures.acquisitions).unwrap_or(0);
         return finding("too_often", class, &|at| {
             format!(
-                "{costs}: it is held for {}{without} only, but {}; take it less often{at}, or split it",
+                "{costs}: it is held for only {}{without}, but {}; take it less often{at}, or split it",
                 duration(net(mean)),
                 counted(figures.acquisitions, "time")
             )
