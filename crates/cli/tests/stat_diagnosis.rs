@@ -220,8 +220,12 @@ fn threads_that_nobody_will_wake_are_told_from_idle_ones() {
             [stuck, " waiting for condition variables at consume (", "nobody of this program"],
         ),
         ("stuck_eventfd", "stuck", [stuck, " asleep in read() at take_turns (", "nobody of this program"]),
-        ("idle_epoll", "idle", [idle, " asleep in epoll_wait() at serve (", "a wake-up that never comes"]),
-        ("idle_read", "idle", [idle, " asleep in read() at serve (", "a wake-up that never comes"]),
+        (
+            "idle_epoll",
+            "idle",
+            [idle, " asleep in epoll_wait() at serve (", "comes from outside of this program"],
+        ),
+        ("idle_read", "idle", [idle, " asleep in read() at serve (", "comes from outside of this program"]),
     ] {
         let json = scratch().join("report.json");
         let mut cmd = poundlock();

@@ -566,15 +566,23 @@ fn idle(report: &Report, sampled: &Outcome) -> Option<Finding> {
         return None;
     }
     let share = ratio(lived - busy, lived);
-    Some(Finding {
-        text: format!(
-            "threads had nothing to do for {} of their time, as far as can be told: {}; a wake-up that never comes \
-             looks the same",
-            percent(share),
-            idle_places(report, lived - busy)
+    let places = idle_places(report, lived - busy);
+    // What is not known may be the program's own.
+    let own = |row: &&SleepRow| !matches!(row.of.waker, Waker::Others | Waker::Time);
+    let own: u64 = report.sleeps.iter().filter(own).map(|row| row.sum.ns).sum();
+    let text = match ratio(own, lived) >= MUCH {
+        true => format!(
+            "threads waited for {} of their time, and hardly ran: {places}; whether that was for work, for each other, \
+             or for a wake-up that never comes, looks the same",
+            percent(share)
         ),
-        ..Finding::new("idle", share)
-    })
+        false => format!(
+            "threads had nothing to do for {} of their time: {places}; what they wait for comes from outside of this \
+             program, or is a time",
+            percent(share)
+        ),
+    };
+    Some(Finding { text, ..Finding::new("idle", share) })
 }
 
 /// That locks are not the cause, with what is.
