@@ -296,6 +296,11 @@ calls! {
     semtimedop(id: c_int, operations: *mut libc::sembuf, count: usize, limit: *const timespec) errno;
     unshare(kinds: c_int) errno;
     setns(descriptor: c_int, kinds: c_int) errno;
+    chroot(path: *const core::ffi::c_char) errno;
+    setuid(user: libc::uid_t) errno;
+    seteuid(user: libc::uid_t) errno;
+    setreuid(real: libc::uid_t, effective: libc::uid_t) errno;
+    setresuid(real: libc::uid_t, effective: libc::uid_t, saved: libc::uid_t) errno;
     setrlimit(resource: Resource, new: *const libc::rlimit) errno;
     setrlimit64(resource: Resource, new: *const libc::rlimit) errno;
     prlimit(process: libc::pid_t, resource: Resource, new: *const libc::rlimit, old: *mut libc::rlimit) errno;

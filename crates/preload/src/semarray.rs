@@ -265,12 +265,14 @@ fn moved(done: c_int, kinds: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn unshare(kinds: c_int) -> c_int {
+    stat::RECORDER.open_now();
     // SAFETY: the caller's.
     moved(unsafe { real::unshare(kinds) }, kinds)
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn setns(descriptor: c_int, kinds: c_int) -> c_int {
+    stat::RECORDER.open_now();
     // SAFETY: the caller's.
     moved(unsafe { real::setns(descriptor, kinds) }, kinds)
 }

@@ -230,6 +230,43 @@ fn a_lock_that_processes_share_stays_the_parents() {
     }
 }
 
+/// A child that goes where the directory for findings cannot be reached has its file by then.
+#[test]
+fn a_child_that_locks_itself_in_is_checked() {
+    let source = format!(
+        "{ORDERS}{}",
+        r#"#include <sched.h>
+        int main(int argc, char **argv) {
+            (void)argc;
+            char jail[] = "/tmp/poundlock-jail-XXXXXX";
+            if (!mkdtemp(jail)) abort();
+            pid_t child = fork();
+            if (child == 0) {
+                if (geteuid() != 0 && unshare(CLONE_NEWUSER)) _exit(77);
+                if (!strcmp(argv[1], "chroot") && (chroot(jail) || chdir("/"))) _exit(77);
+                if (!strcmp(argv[1], "setuid") && setuid(65534)) _exit(77);
+                if (!strcmp(argv[1], "setresuid") && setresuid(65534, 65534, 65534)) _exit(77);
+                orders();
+                _exit(0);
+            }
+            int status;
+            if (waitpid(child, &status, 0) != child) abort();
+            rmdir(jail);
+            return WEXITSTATUS(status);
+        }"#
+    );
+    let program = compile_c(&source, &["-D_GNU_SOURCE"]);
+    for way in ["chroot", "setuid", "setresuid"] {
+        let checked = run(&program, &[way], &[]);
+        if checked.status == Some(77) {
+            eprintln!("SKIPPED: {way} needs root, or user namespaces");
+            continue;
+        }
+        assert_eq!(checked.status, Some(0), "{way}: {}", checked.report);
+        is_orders(checked.only("order"));
+    }
+}
+
 #[test]
 fn a_program_that_becomes_another_keeps_its_findings() {
     let program = program(

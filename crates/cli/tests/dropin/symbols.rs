@@ -146,7 +146,17 @@ fn nothing_else_is_exported() {
         "pthread_clockjoin_np",
         "thrd_join",
     ];
-    let limits = ["setrlimit", "setrlimit64", "prlimit", "prlimit64"];
+    let process = [
+        "setrlimit",
+        "setrlimit64",
+        "prlimit",
+        "prlimit64",
+        "chroot",
+        "setuid",
+        "seteuid",
+        "setreuid",
+        "setresuid",
+    ];
     let scheduling =
         ["pthread_setschedparam", "pthread_setschedprio", "sched_setscheduler", "sched_setparam"];
     let yielding = ["sched_yield", "pthread_yield", "thrd_yield"];
@@ -162,7 +172,7 @@ fn nothing_else_is_exported() {
         &others[..],
         &blocking[..],
         &scheduling[..],
-        &limits[..],
+        &process[..],
         &yielding[..],
         &linked[..],
         &observed[..],

@@ -1,10 +1,11 @@
-//! The calls by which a program limits its own address space, watched on their way to glibc's: the recorder has
-//! reserved more than it uses, and gives most of that back. What other processes and bare system calls limit is
-//! not seen.
+//! The calls by which a process limits itself, watched on their way to glibc's. Where the address space becomes
+//! less, the recorder gives back most of what it has reserved. Before the root directory or the user changes, a
+//! forked child that has no file yet gets one, since its directory may be out of reach afterwards. What other
+//! processes and bare system calls do is not seen.
 
-use core::ffi::c_int;
+use core::ffi::{c_char, c_int};
 
-use libc::{pid_t, rlimit};
+use libc::{pid_t, rlimit, uid_t};
 
 use crate::real::{self, Resource};
 use crate::stat::RECORDER;
@@ -67,4 +68,23 @@ own! {
 of_process! {
     prlimit;
     prlimit64;
+}
+
+macro_rules! out_of_reach {
+    ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
+            RECORDER.open_now();
+            // SAFETY: the function of this name; the arguments are the caller's.
+            unsafe { real::$name($($arg),*) }
+        }
+    )*};
+}
+
+out_of_reach! {
+    chroot(path: *const c_char);
+    setuid(user: uid_t);
+    seteuid(user: uid_t);
+    setreuid(real: uid_t, effective: uid_t);
+    setresuid(real: uid_t, effective: uid_t, saved: uid_t);
 }
