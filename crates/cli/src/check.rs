@@ -32,7 +32,8 @@ use poundlock_semarray::Which;
 use crate::launch::{self, Ended, Meanwhile};
 use crate::message::{Failure, say, status};
 use crate::observe::file::Output;
-use crate::observe::place::{self, followed, monotonic_ns, name_of};
+use crate::observe::place::{self, followed, monotonic_ns};
+use crate::observe::proc::name_of;
 use crate::observe::strangers;
 use crate::{library, locks, output, program, semaphores};
 

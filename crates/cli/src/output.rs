@@ -3,6 +3,8 @@
 use std::io::{Error, ErrorKind, Write};
 use std::path::Path;
 
+use poundlock_statfile::layout::printable;
+
 use crate::message::{Failure, status};
 
 /// What stands for standard output where a file can be named. A file of that name is `./-`.
@@ -27,11 +29,14 @@ pub(crate) fn refused(error: &Error) -> Failure {
     }
 }
 
-/// A word as it could be typed: quoted where a shell would take it apart.
+/// A word as it could be typed: quoted where a shell would take it apart. What a terminal would obey is written
+/// out, as bash takes it.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%^".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
+    } else if word.contains(|c: char| c.is_control() && c != '\n') {
+        format!("$'{}'", printable(word.replace('\\', r"\\").replace('\'', r"\'").as_bytes()))
     } else {
         format!("'{}'", word.replace('\'', r"'\''"))
     }

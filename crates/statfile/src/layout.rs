@@ -199,12 +199,34 @@ pub const fn tag(word: u32, address: u64) -> u64 {
     (word as u64) << 32 | (address as u32 | 1) as u64
 }
 
-/// The name of a thread as the kernel keeps it: up to the first zero.
+/// A name as it is safe to print: what is no character that a terminal shows as one is written in hexadecimal, as
+/// `\\x1b`.
+#[must_use]
+pub fn printable(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if character.is_control() {
+                text.extend(character.to_string().bytes().map(escaped));
+            } else {
+                text.push(character);
+            }
+        }
+        text.extend(chunk.invalid().iter().copied().map(escaped));
+    }
+    text
+}
+
+fn escaped(byte: u8) -> String {
+    format!("\\x{byte:02x}")
+}
+
+/// The name of a thread as the kernel keeps it: up to the first zero, safe to print.
 #[must_use]
 pub(crate) fn name_of(halves: [u64; 2]) -> String {
     let bytes: Vec<u8> = halves.into_iter().flat_map(u64::to_ne_bytes).collect();
     let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..len]).into_owned()
+    printable(&bytes[..len])
 }
 
 /// [`LockSlot::meta`] from its parts.
@@ -1388,3 +1410,22 @@ const _: () = {
     // NULL-CHUNK: magic and version end before the tag of the first entry that page 0 would hold.
     assert!(VERSION_OFFSET as usize + 4 <= offset_of!(Entry, tag));
 };
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn names_are_safe_to_print() {
+        for (name, printed) in [
+            (&b"worker-3 \xc3\xa4"[..], "worker-3 \u{e4}"),
+            (b"\x1b[31mred\n", r"\x1b[31mred\x0a"),
+            // Cut inside a character; a control character beyond ASCII; none at all.
+            (b"caf\xc3", r"caf\xc3"),
+            (b"\xc2\x9b1m\x7f", r"\xc2\x9b1m\x7f"),
+            (b"", ""),
+        ] {
+            assert_eq!(printable(name), printed);
+        }
+    }
+}

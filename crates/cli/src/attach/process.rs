@@ -101,7 +101,8 @@ struct Told {
 impl Process {
     /// One that runs, or has run: then what it has mapped comes in records.
     pub(super) fn new(pid: u32, since: u64, parent: Option<&Process>) -> Process {
-        let text = std::fs::read_to_string(format!("/proc/{}/maps", memory_of(pid))).unwrap_or_default();
+        let text =
+            crate::observe::proc::read_text(format!("/proc/{}/maps", memory_of(pid))).unwrap_or_default();
         let mut maps = Maps::parse(&text);
         if maps.0.is_empty()
             && let Some(parent) = parent

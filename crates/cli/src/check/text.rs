@@ -1,10 +1,10 @@
 //! Findings for people.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use poundlock_names::LockName;
 
+use crate::observe::symbols::file_name;
 use crate::output::{counted, quoted};
 
 use super::finding::{Finding, Lock, Stack, interesting, making_line};
@@ -138,7 +138,7 @@ pub(super) fn stanzas(report: &Report) -> String {
 
 /// The name of a program.
 pub(super) fn program_name(exe: &str) -> String {
-    Path::new(exe).file_name().map_or_else(|| "?".to_owned(), |name| name.to_string_lossy().into_owned())
+    if exe.is_empty() { "?".to_owned() } else { file_name(exe) }
 }
 
 #[cfg(test)]

@@ -148,17 +148,11 @@ fn leaves_figures(pid: u32, dir: &Path) -> bool {
     if entries.any(|entry| asked.iter().any(|asked| entry == asked)) {
         return has(b"LD_PRELOAD=");
     }
-    let Ok(maps) = std::fs::read_to_string(format!("{shown}/maps")) else { return false };
+    let Ok(maps) = crate::observe::proc::read_text(format!("{shown}/maps")) else { return false };
     // Who only looks at a file, as `top` does, has it mapped as well.
     let dir = dir.to_string_lossy();
     maps.lines()
         .any(|line| line.contains(&*dir) && line.split(' ').nth(1).is_some_and(|mode| mode.contains('w')))
-}
-
-/// What a process is called: a program may be a link to one of another name.
-pub(crate) fn name_of(pid: u32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    if name.is_empty() { "?".to_owned() } else { name.trim_end().to_owned() }
 }
 
 pub(crate) fn is_alive(pid: u32) -> bool {

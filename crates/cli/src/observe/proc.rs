@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use poundlock_statfile::layout::printable;
+
 use super::calls::{self, Call, Doing};
 
 /// What a thread is doing, as far as one look tells.
@@ -112,10 +114,9 @@ impl Task {
         Some(Sums { run: stat.cpu_ticks.saturating_mul(tick_ns()), delay: None, arrivals: 0 })
     }
 
-    /// Its name.
+    /// Its name, safe to print.
     pub(crate) fn name(&self) -> Option<String> {
-        let name = std::fs::read(self.dir.join("comm")).ok()?;
-        Some(String::from_utf8_lossy(&name).trim_end_matches('\n').to_string())
+        name(&self.dir)
     }
 
     /// Its id in the innermost namespace that it is in.
@@ -243,7 +244,7 @@ pub(crate) fn inner_pid(pid: u32) -> Option<u32> {
 }
 
 fn inner_id(dir: &Path) -> Option<u32> {
-    let status = std::fs::read_to_string(dir.join("status")).ok()?;
+    let status = read_text(dir.join("status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     line.split_ascii_whitespace().next_back()?.parse().ok()
 }
@@ -284,6 +285,22 @@ fn tick_ns() -> u64 {
     // SAFETY: takes a number.
     let rate = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     1_000_000_000 / u64::try_from(rate).unwrap_or(100).max(1)
+}
+
+/// The name of the process or thread of this directory, safe to print.
+fn name(dir: &Path) -> Option<String> {
+    let name = std::fs::read(dir.join("comm")).ok()?;
+    Some(printable(name.strip_suffix(b"\n").unwrap_or(&name)))
+}
+
+/// What a process is called, safe to print; `?` if it is not there.
+pub(crate) fn name_of(pid: u32) -> String {
+    name(Path::new(&format!("/proc/{pid}"))).filter(|name| !name.is_empty()).unwrap_or_else(|| "?".to_owned())
+}
+
+/// A text that may hold names, of which each byte that is none of a character is replaced.
+pub(crate) fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
+    std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn read_file<'a>(path: &Path, buffer: &'a mut [u8]) -> io::Result<&'a str> {

@@ -48,7 +48,7 @@ impl Runtime {
 
     /// The runtime of a running process: that of its program, or of a virtual machine that it has loaded.
     pub(crate) fn of_process(pid: u32) -> Option<Runtime> {
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = crate::observe::proc::read_text(format!("/proc/{pid}/maps")).unwrap_or_default();
         if maps.contains("/libjvm.so") {
             return Some(Runtime::Java);
         }

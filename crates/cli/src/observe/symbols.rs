@@ -15,6 +15,7 @@ use std::rc::Rc;
 
 use addr2line::Loader;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, SymbolKind, elf};
+use poundlock_statfile::layout::printable;
 use poundlock_statfile::{LockKind, Module, Snapshot};
 
 use super::shorten::{self, bare, shorten};
@@ -440,7 +441,7 @@ fn without_indices(name: &str) -> String {
 
 pub(crate) fn file_name(path: impl AsRef<Path>) -> String {
     let path = path.as_ref();
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    printable(path.file_name().unwrap_or(path.as_os_str()).as_bytes())
 }
 
 /// Whether a file of this name is glibc's: before 2.34 threads are a library of their own, and names have the version.

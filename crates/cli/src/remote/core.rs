@@ -9,6 +9,7 @@ use object::Endianness;
 use object::elf;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use poundlock_statfile::Snapshot;
+use poundlock_statfile::layout::printable;
 
 use super::maps::{Mapping, Maps};
 use super::registers::{Registers, WORDS};
@@ -141,7 +142,7 @@ impl Core {
                 const NAME: usize = 40;
                 let name = bytes.get(NAME..NAME + 16).unwrap_or_default();
                 let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-                self.name = String::from_utf8_lossy(&name[..end]).into_owned();
+                self.name = printable(&name[..end]);
                 self.snapshot.pid = word_at(bytes, PID).unwrap_or(0);
             }
             if *kind != NT_PRSTATUS {

@@ -73,7 +73,7 @@ pub(crate) fn copy(pid: u32, tid: u32, memory: &impl Memory) -> io::Result<Optio
 
 /// Whether it is in state `D`: no order reaches it.
 fn sleeps_for_good(pid: u32, tid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    let stat = crate::observe::proc::read_text(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('D'))
 }
 
@@ -216,7 +216,8 @@ fn request(what: libc::c_uint, tid: libc::pid_t, address: usize, data: usize) ->
 
 /// Whether a signal waits for the thread that it does not block.
 fn signal_is_due(pid: u32, tid: libc::pid_t) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let status =
+        crate::observe::proc::read_text(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
     let set = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)

@@ -17,7 +17,8 @@ use super::{Args, Files, Neighbours, compare, diagnosis};
 use crate::attach::{self, Engine};
 use crate::launch::{self, Meanwhile};
 use crate::message::{Failure, say, status};
-use crate::observe::place::{self, monotonic_ns, name_of};
+use crate::observe::place::{self, monotonic_ns};
+use crate::observe::proc::name_of;
 use crate::output::counted;
 use crate::program::reason;
 

@@ -15,7 +15,8 @@ use super::text::{self, Style};
 use super::{Args, Files, Neighbours, compare, diagnosis};
 use crate::launch::{self, ENDING, Meanwhile};
 use crate::message::{Failure, say};
-use crate::observe::place::{followed, monotonic_ns, name_of};
+use crate::observe::place::{followed, monotonic_ns};
+use crate::observe::proc::name_of;
 use crate::program::reason;
 
 /// How often is looked whether a process that goes on in the background has ended.

@@ -12,7 +12,7 @@ use poundlock_statfile::{LockKind, Snapshot};
 use super::source::{Looked, Source};
 use crate::attach::{self, Engine, Stacks};
 use crate::message::Failure;
-use crate::observe::place::name_of;
+use crate::observe::proc::name_of;
 use crate::observe::proc::{self, Stat, Task};
 use crate::observe::symbols::{Space, Symbols};
 use crate::output::counted;

@@ -160,8 +160,9 @@ pub(super) struct Finder<'a, M: Memory> {
     pub(super) pointers: Vec<(u64, u32)>,
 }
 
-/// Only the innermost functions tell.
+/// Only the innermost functions tell; of `pthread_once` those that may lie between it and its own futex call.
 const INNER: usize = 14;
+const ONCE: usize = 3;
 
 /// glibc: `FUTEX_TID_MASK`.
 const TID: u32 = 0x3fff_ffff;
@@ -257,6 +258,10 @@ impl<M: Memory> Finder<'_, M> {
         for (depth, names) in functions.iter().enumerate() {
             for named in names.iter() {
                 let Some(said) = said_by(&named.function, futex.expected, of_musl) else { continue };
+                // What runs once may wait for anything: it is not for the end of that that this thread waits.
+                if said.kind == Kind::Once && said.maker == Maker::Glibc && depth > ONCE {
+                    continue;
+                }
                 return match (said.maker, said.kind) {
                     // What is waited for is noted beside the word, which is the thread's own.
                     (Maker::ParkingLot, kind) => {

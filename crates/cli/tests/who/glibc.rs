@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::{
     Target, deadlock, expect_deadlock, holders, kinds, said, source, steady, thread, until_who, wait,
 };
-use crate::support::{compile_c, list};
+use crate::support::{LIMIT, compile_c, list, poundlock, run_limited, start};
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
 #[test]
@@ -188,4 +189,57 @@ fn a_thousand_threads_are_looked_at() {
     );
     said(target.pid(), &[" and 994 more wait for gate (in program)"]);
     assert!(target.end().is_empty());
+}
+
+/// Names of threads and of programs are anybody's: what a terminal would obey is written out, in every command.
+#[test]
+fn names_are_safe_to_print() {
+    let program = compile_c(
+        r#"#include <pthread.h>
+        #include <sys/prctl.h>
+        #include <unistd.h>
+        static pthread_mutex_t a = PTHREAD_MUTEX_INITIALIZER, b = PTHREAD_MUTEX_INITIALIZER;
+        static pthread_barrier_t both;
+        static void *one(void *unused) {
+            prctl(PR_SET_NAME, "\033[31mred\n\xff\xfe");
+            pthread_mutex_lock(&a);
+            pthread_barrier_wait(&both);
+            pthread_mutex_lock(&b);
+            return unused;
+        }
+        static void *other(void *unused) {
+            prctl(PR_SET_NAME, "caf\xc3");
+            pthread_mutex_lock(&b);
+            pthread_barrier_wait(&both);
+            pthread_mutex_lock(&a);
+            return unused;
+        }
+        int main(void) {
+            pthread_t threads[2];
+            pthread_barrier_init(&both, NULL, 2);
+            pthread_create(&threads[0], NULL, one, NULL);
+            pthread_create(&threads[1], NULL, other, NULL);
+            pthread_join(threads[0], NULL);
+            return 0;
+        }"#,
+        &[],
+    );
+    let odd = program.with_file_name(std::ffi::OsStr::from_bytes(b"odd\x1b[2J\xe9"));
+    std::fs::rename(&program, &odd).expect("it can be renamed");
+    let safe = |bytes: &[u8]| {
+        let text = std::str::from_utf8(bytes).expect("UTF-8");
+        let odd = |c: char| c.is_control() && c != '\n';
+        assert!(!text.contains(odd), "{}", text.escape_debug());
+        assert!(text.contains(r"\x1b[31mred\x0a\xff\xfe") && text.contains(r"caf\xc3"), "{text}");
+    };
+    let target = Target::start(&mut Command::new(&odd));
+    until_who(target.pid(), "both wait", |document| list(document, "deadlocks").len() == 1);
+    safe(said(target.pid(), &["deadlock"]).as_bytes());
+    drop(target);
+    let mut stat = start(poundlock().args(["stat", "--every", "0.3", "--"]).arg(&odd));
+    stat.wait_for_error("DEADLOCK: ", LIMIT);
+    stat.kill(libc::SIGTERM);
+    safe(&stat.finish(LIMIT).stderr);
+    let mut check = poundlock();
+    safe(&run_limited(check.args(["check", "--on-deadlock", "end", "--"]).arg(&odd), LIMIT).stderr);
 }

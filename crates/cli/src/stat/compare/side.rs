@@ -20,7 +20,8 @@ use super::Run;
 use super::ports::{self, Port};
 use crate::launch::{self, Ended, Meanwhile, Streams};
 use crate::message::{Failure, say, status};
-use crate::observe::place::{self, monotonic_ns, name_of};
+use crate::observe::place::{self, monotonic_ns};
+use crate::observe::proc::name_of;
 use crate::observe::proc::{self, Seen, Task, descendants};
 use crate::{library, semaphores};
 
