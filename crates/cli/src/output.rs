@@ -29,8 +29,8 @@ pub(crate) fn refused(error: &Error) -> Failure {
     }
 }
 
-/// A word as it could be typed: quoted where a shell would take it apart. What a terminal would obey is written
-/// out, as bash takes it.
+/// A word as it could be typed: quoted where a shell would take it apart. What a terminal would obey is
+/// written out, as bash takes it.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%^".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -20,7 +20,7 @@ use crate::message::{Failure, say};
 use crate::observe::calls::{self, Doing};
 use crate::observe::file::Output;
 use crate::observe::place::is_alive;
-use crate::observe::proc::descendants;
+use crate::observe::proc::{descendants, name_of, read_text};
 use crate::observe::symbols::file_name;
 use crate::output;
 use crate::remote::core::Core;
@@ -88,7 +88,7 @@ fn elsewhere(pid: u32, owner: u32) -> String {
     if namespace(pid) != namespace(std::process::id()) {
         return "is of another process of its container, or has ended".to_owned();
     }
-    let status = crate::observe::proc::read_text(format!("/proc/{owner}/status")).unwrap_or_default();
+    let status = read_text(format!("/proc/{owner}/status")).unwrap_or_default();
     let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:")).map(str::trim);
     let name = status.lines().find_map(|line| line.strip_prefix("Name:")).map(str::trim);
     match (leader, name) {
@@ -266,7 +266,7 @@ pub(crate) fn processes() -> Vec<(u32, String)> {
         // The kernel's own threads have no program.
         let has_program = std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| !line.is_empty());
         let mine = (ours == 0 || owner == ours) && pid != std::process::id() && has_program;
-        mine.then(|| (pid, crate::observe::proc::name_of(pid)))
+        mine.then(|| (pid, name_of(pid)))
     };
     let mut found: Vec<(u32, String)> = entries.flatten().filter_map(of).collect();
     found.sort_unstable();

@@ -702,9 +702,9 @@ fn known_programs_do_their_work_on_both() {
         std::env::split_paths(&path).chain(["/usr/sbin".into()]).any(|place| place.join(program).is_file())
     };
     let require = std::env::var("POUNDLOCK_REAL").is_ok_and(|value| value == "require");
-    // Each yield of sysbench's threads lasts as long as the machine has other work, so the programs do next to
-    // none. Java's work is the same always, so it runs on one side only; javac compiles for it. stress-ng needs
-    // real-time priorities for its work: real::stress_ng has it, with less to do.
+    // Each yield of sysbench's threads lasts as long as the machine has other work, so the programs do next
+    // to none. Java's work is the same always, so it runs on one side only; javac compiles for it. stress-ng
+    // needs real-time priorities for its work: real::stress_ng has it, with less to do.
     let scaled = [
         ("xz", "xz"),
         ("python", "python3"),

@@ -181,7 +181,8 @@ fn processes_of_others_are_hidden() {
 /// 64 MiB more than the program needs without us: of address space, and of data, which is what strict
 /// overcommitment (`vm.overcommit_memory=2`) counts. The statistics, of which little is ever used, may not fit
 /// into the former.
-/// A program that limits its own address space has that for itself: what was reserved for figures is given back.
+/// A program that limits its own address space has that for itself: what was reserved for figures is given
+/// back.
 #[test]
 fn little_memory_by_choice() {
     let source = r#"#define _GNU_SOURCE

@@ -158,8 +158,8 @@ fn what_a_program_measures_by_itself_is_what_reports_say() {
     }
 }
 
-/// Who had a lock that processes share is not known where another process had it: that is said, and nothing is
-/// advised that cannot be done.
+/// Who had a lock that processes share is not known where another process had it: that is said, and nothing
+/// is advised that cannot be done.
 #[test]
 fn a_lock_that_another_process_holds() {
     let program = compile_c(

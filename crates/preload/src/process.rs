@@ -1,7 +1,7 @@
-//! The calls by which a process limits itself, watched on their way to glibc's. Where the address space becomes
-//! less, the recorder gives back most of what it has reserved. Before the root directory or the user changes, a
-//! forked child that has no file yet gets one, since its directory may be out of reach afterwards. What other
-//! processes and bare system calls do is not seen.
+//! The calls by which a process limits itself, watched on their way to glibc's. Where the address space
+//! becomes less, the recorder gives back most of what it has reserved. Before the root directory or the user
+//! changes, a forked child that has no file yet gets one, since its directory may be out of reach afterwards.
+//! What other processes and bare system calls do is not seen.
 
 use core::ffi::{c_char, c_int};
 

@@ -199,7 +199,8 @@ pub const fn tag(word: u32, address: u64) -> u64 {
     (word as u64) << 32 | (address as u32 | 1) as u64
 }
 
-/// A name as it is safe to print: what is no character that a terminal shows as one is written in hexadecimal, as
+/// A name as it is safe to print: what is no character that a terminal shows as one is written in
+/// hexadecimal, as
 /// `\\x1b`.
 #[must_use]
 pub fn printable(name: &[u8]) -> String {

@@ -346,8 +346,8 @@ impl LockKind {
         )
     }
 
-    /// Whether a forked child has what the thread that forked held of this kind. A lock that processes share stays
-    /// the parent's, and one that names its holder names the parent's thread in the child as well.
+    /// Whether a forked child has what the thread that forked held of this kind. A lock that processes share
+    /// stays the parent's, and one that names its holder names the parent's thread in the child as well.
     #[must_use]
     pub const fn is_inherited(self) -> bool {
         !self.may_be_shared() && !matches!(self, LockKind::PriorityMutex)

@@ -43,7 +43,8 @@ pub struct Options {
     /// Rounds in which each program runs once on each lock
     #[arg(long, value_name = "N", default_value_t = 11)]
     pub rounds: usize,
-    /// Share of their usual work that the known programs do; Java's, Python's and stress-ng's do all of it at least
+    /// Share of their usual work that the known programs do; Java's, Python's and stress-ng's do all of it at
+    /// least
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
     pub work: f64,
     /// Measure programs that end with another exit code than 0, too

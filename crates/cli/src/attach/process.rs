@@ -13,7 +13,7 @@ use super::bpf;
 use super::record::Words;
 use super::stacks::{Copied, NO_STACK, Object, StackId, Stacks};
 use super::waits::{Place, Sort, Waited, Waiting};
-use crate::observe::proc::memory_of;
+use crate::observe::proc::{memory_of, read_text};
 use crate::observe::symbols::{Space, Symbols};
 use crate::observe::words::sleeps_in_go;
 use crate::remote::Memory as _;
@@ -101,8 +101,7 @@ struct Told {
 impl Process {
     /// One that runs, or has run: then what it has mapped comes in records.
     pub(super) fn new(pid: u32, since: u64, parent: Option<&Process>) -> Process {
-        let text =
-            crate::observe::proc::read_text(format!("/proc/{}/maps", memory_of(pid))).unwrap_or_default();
+        let text = read_text(format!("/proc/{}/maps", memory_of(pid))).unwrap_or_default();
         let mut maps = Maps::parse(&text);
         if maps.0.is_empty()
             && let Some(parent) = parent

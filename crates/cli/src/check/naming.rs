@@ -1,11 +1,9 @@
 //! Names for the addresses of one process.
 
-use std::path::Path;
-
 use poundlock_statfile::LockKind;
 
 use crate::observe::shorten::{self, shorten};
-use crate::observe::symbols::{Frame, Space};
+use crate::observe::symbols::{Frame, Space, file_name};
 
 use super::feed::Described;
 use super::finding::{Lock, is_making_line, line, making_line};
@@ -44,8 +42,7 @@ fn several(kind: &str) -> String {
 
 impl<'a> Naming<'a> {
     pub(super) fn new(space: Space<'a>, exe: &str) -> Self {
-        let name = Path::new(exe).file_name().unwrap_or_default().to_string_lossy();
-        Naming { space, in_program: format!(" (in {name})") }
+        Naming { space, in_program: format!(" (in {})", file_name(exe)) }
     }
 
     /// A stack in names.

@@ -10,7 +10,7 @@ use poundlock_statfile::writer::Options;
 
 use crate::library;
 use crate::message::{Failure, say, status};
-use crate::observe::proc::{Stat, tasks};
+use crate::observe::proc::{Stat, read_text, tasks};
 use crate::program::reason;
 
 /// With a limit on file sizes that leaves no room for the figures the program would run for nothing. A
@@ -148,7 +148,7 @@ fn leaves_figures(pid: u32, dir: &Path) -> bool {
     if entries.any(|entry| asked.iter().any(|asked| entry == asked)) {
         return has(b"LD_PRELOAD=");
     }
-    let Ok(maps) = crate::observe::proc::read_text(format!("{shown}/maps")) else { return false };
+    let Ok(maps) = read_text(format!("{shown}/maps")) else { return false };
     // Who only looks at a file, as `top` does, has it mapped as well.
     let dir = dir.to_string_lossy();
     maps.lines()

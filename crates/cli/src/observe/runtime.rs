@@ -10,6 +10,7 @@ use std::path::Path;
 use object::read::elf::ProgramHeader as _;
 use object::{Object as _, ObjectSection as _};
 
+use super::proc::read_text;
 use crate::elf_file;
 use crate::program;
 
@@ -48,7 +49,7 @@ impl Runtime {
 
     /// The runtime of a running process: that of its program, or of a virtual machine that it has loaded.
     pub(crate) fn of_process(pid: u32) -> Option<Runtime> {
-        let maps = crate::observe::proc::read_text(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = read_text(format!("/proc/{pid}/maps")).unwrap_or_default();
         if maps.contains("/libjvm.so") {
             return Some(Runtime::Java);
         }

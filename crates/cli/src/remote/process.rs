@@ -127,7 +127,7 @@ impl Still {
 
 /// The mappings.
 pub(crate) fn maps(pid: u32) -> Result<Maps, Failure> {
-    match crate::observe::proc::read_text(format!("/proc/{}/maps", proc::memory_of(pid))) {
+    match proc::read_text(format!("/proc/{}/maps", proc::memory_of(pid))) {
         Ok(text) => Ok(Maps::parse(&text)),
         Err(error) => Err(refused(pid, &error)),
     }
@@ -147,13 +147,13 @@ fn no_such(pid: u32) -> Failure {
 /// In one line, what is wrong, and how to have it right.
 pub(crate) fn check(pid: u32) -> Result<(), Failure> {
     check_id(pid)?;
-    let status = crate::observe::proc::read_text(format!("/proc/{pid}/status")).map_err(|_| no_such(pid))?;
+    let status = proc::read_text(format!("/proc/{pid}/status")).map_err(|_| no_such(pid))?;
     let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).map(str::trim);
     if let Some(tracer) = tracer.filter(|tracer| *tracer != "0") {
         let name = tracer.parse().map(proc::name_of).unwrap_or_default();
         return Err(failure(format_args!(
             "process {pid} is traced by process {tracer} ({}), and there can be one tracer only: end that first",
-            name.trim_end()
+            name
         )));
     }
     Ok(())
@@ -180,7 +180,7 @@ pub(crate) fn check_our_rights() -> Result<(), Failure> {
 /// In one line, what is wrong, and how to have it right.
 pub(crate) fn check_id(pid: u32) -> Result<(), Failure> {
     check_our_rights()?;
-    let status = crate::observe::proc::read_text(format!("/proc/{pid}/status")).map_err(|_| no_such(pid))?;
+    let status = proc::read_text(format!("/proc/{pid}/status")).map_err(|_| no_such(pid))?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     if let Some(leader) = field("Tgid:").filter(|leader| *leader != pid.to_string()) {
         return Err(failure(format_args!("{pid} is a thread of process {leader}: ask for that")));
@@ -216,7 +216,7 @@ fn refused(pid: u32, error: &io::Error) -> Failure {
         Some(libc::EPERM | libc::EACCES) => {}
         _ => return failure(format_args!("process {pid} cannot be looked into: {error}")),
     }
-    let status = crate::observe::proc::read_text(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = proc::read_text(format!("/proc/{pid}/status")).unwrap_or_default();
     let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let uid = uid.and_then(|ids| ids.split_whitespace().next()).and_then(|id| id.parse::<u32>().ok());
     // SAFETY: takes no arguments.

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use super::registers::{Registers, WORDS, made_again};
 use super::{Memory, Stack};
 use crate::observe::calls::{self, Doing};
+use crate::observe::proc::read_text;
 
 /// As much of a stack is copied at most.
 const STACK: usize = 128 << 10;
@@ -73,7 +74,7 @@ pub(crate) fn copy(pid: u32, tid: u32, memory: &impl Memory) -> io::Result<Optio
 
 /// Whether it is in state `D`: no order reaches it.
 fn sleeps_for_good(pid: u32, tid: u32) -> bool {
-    let stat = crate::observe::proc::read_text(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    let stat = read_text(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('D'))
 }
 
@@ -216,8 +217,7 @@ fn request(what: libc::c_uint, tid: libc::pid_t, address: usize, data: usize) ->
 
 /// Whether a signal waits for the thread that it does not block.
 fn signal_is_due(pid: u32, tid: libc::pid_t) -> bool {
-    let status =
-        crate::observe::proc::read_text(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let status = read_text(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
     let set = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)

@@ -511,8 +511,8 @@ fn elsewhere(report: &Report) -> Option<Finding> {
     asleep(report, sampled).or_else(|| idle(report, sampled)).or_else(|| cleared(report, sampled))
 }
 
-/// The place at which threads slept longest, if that may be for a lock which nobody counts, or if they waited there
-/// for each other for longer than they ran: nothing is cleared then.
+/// The place at which threads slept longest, if that may be for a lock which nobody counts, or if they waited
+/// there for each other for longer than they ran: nothing is cleared then.
 fn asleep(report: &Report, sampled: &Outcome) -> Option<Finding> {
     let busy = sampled.total.busy_ns();
     let is_seen = report.about.futexes.is_some();

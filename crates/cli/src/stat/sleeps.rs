@@ -138,8 +138,8 @@ impl Row {
         }
     }
 
-    /// Whether it is a wait that another thread of the program ends by its work, or by letting go of a lock that
-    /// is made of such waits.
+    /// Whether it is a wait that another thread of the program ends by its work, or by letting go of a lock
+    /// that is made of such waits.
     pub(super) fn is_for_work(&self) -> bool {
         matches!(self.of.what, Sleep::Condition | Sleep::Barrier | Sleep::Semaphore)
     }

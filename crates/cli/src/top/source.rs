@@ -26,7 +26,8 @@ pub(super) struct Looked {
     pub(super) generation: u32,
     /// Whether its own records say all. Else only waits that slept are known, and who ended them.
     pub(super) exact: bool,
-    /// Whether its process and those of its threads that use locks of the C library have records of their own.
+    /// Whether its process and those of its threads that use locks of the C library have records of their
+    /// own.
     pub(super) beside: bool,
     /// It has ended, or become another program: there is no further look at it.
     pub(super) over: bool,

@@ -14,8 +14,7 @@ use super::futexes::Futexes;
 use super::source::{Looked, Source};
 use crate::library;
 use crate::observe::place::{by_process, is_alive};
-use crate::observe::proc::name_of;
-use crate::observe::proc::{self, Stat};
+use crate::observe::proc::{self, Stat, name_of};
 use crate::observe::symbols::{Space, Symbols, file_name};
 use crate::program::reason;
 use crate::remote::maps::{Files, Maps};
@@ -142,7 +141,7 @@ impl StatFiles {
 
     /// Looks for the file of a process. Whether it has one.
     fn find(&mut self, pid: u32) -> bool {
-        let Ok(text) = crate::observe::proc::read_text(format!("/proc/{pid}/maps")) else { return false };
+        let Ok(text) = proc::read_text(format!("/proc/{pid}/maps")) else { return false };
         if !text.contains(".stat") {
             return false;
         }
@@ -351,7 +350,7 @@ impl Tracked {
 
     /// What it has mapped, by where we find the files.
     fn describe(&mut self) -> Option<Snapshot> {
-        let text = crate::observe::proc::read_text(format!("/proc/{}/maps", self.pid?)).ok()?;
+        let text = proc::read_text(format!("/proc/{}/maps", self.pid?)).ok()?;
         Some(self.files.as_mut()?.describe(&Maps::parse(&text)))
     }
 }

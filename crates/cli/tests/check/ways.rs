@@ -171,7 +171,8 @@ fn children_are_checked_each_by_itself() {
     run(&program, &["split"], &[]).nothing();
 }
 
-/// What a parent holds as it forks is the child's, unless processes share it: a gate at which children wait is right.
+/// What a parent holds as it forks is the child's, unless processes share it: a gate at which children wait
+/// is right.
 #[test]
 fn a_lock_that_processes_share_stays_the_parents() {
     let source = r#"#define _GNU_SOURCE

@@ -46,7 +46,8 @@ fn stat_names_where_backends_wait_for_a_row() {
     }
     let made = command(&initdb, &["-D", &data, "-A", "trust", "--no-sync"]).output().expect("initdb runs");
     expect_status(&made, 0);
-    // One client at a time has the row and sleeps: the others wait for the row, however loaded the machine is.
+    // One client at a time has the row and sleeps: the others wait for the row, however loaded the machine
+    // is.
     let hot = format!("{place}/hot.sql");
     let script = "begin;\nupdate pgbench_branches set bbalance = bbalance + 1 where bid = 1;\n\
         select pg_sleep(0.05);\ncommit;\n";

@@ -71,8 +71,8 @@ pub(crate) fn preload_library() -> &'static Path {
 /// The user that nobody is.
 const NOBODY: u32 = 65534;
 
-/// A directory to which every user may write, with a copy of each of these files. `None`, and said so, without
-/// the rights to become another user.
+/// A directory to which every user may write, with a copy of each of these files. `None`, and said so,
+/// without the rights to become another user.
 pub(crate) fn for_everybody(files: &[&Path]) -> Option<tempfile::TempDir> {
     // SAFETY: takes no arguments.
     if unsafe { libc::geteuid() } != 0 {

@@ -191,7 +191,8 @@ fn a_thousand_threads_are_looked_at() {
     assert!(target.end().is_empty());
 }
 
-/// Names of threads and of programs are anybody's: what a terminal would obey is written out, in every command.
+/// Names of threads and of programs are anybody's: what a terminal would obey is written out, in every
+/// command.
 #[test]
 fn names_are_safe_to_print() {
     let program = compile_c(

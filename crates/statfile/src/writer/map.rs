@@ -129,8 +129,8 @@ pub(super) struct Map {
     base: *mut u8,
 }
 
-/// Where address space is limited, a file takes at most one part in so many; and of the reserve for later at most
-/// one in so many is kept when the limit comes.
+/// Where address space is limited, a file takes at most one part in so many; and of the reserve for later at
+/// most one in so many is kept when the limit comes.
 const LIMITED_SHARE: u64 = 4;
 const KEPT_SHARE: u64 = 16;
 
@@ -566,8 +566,8 @@ impl Map {
         number.ok()
     }
 
-    /// Unmaps most of the address space that was reserved for later: the program has limited its own to `limit`
-    /// bytes. What finds no room afterwards is not recorded.
+    /// Unmaps most of the address space that was reserved for later: the program has limited its own to
+    /// `limit` bytes. What finds no room afterwards is not recorded.
     pub(super) fn give_back(self, limit: u64) {
         let header = self.header();
         let keep = limit / KEPT_SHARE;
@@ -581,8 +581,9 @@ impl Map {
         }
         header.size.store(kept, Release);
         header.arena_next.store(next, Release);
-        // SAFETY: nothing was given out of it, and nothing will be: who has read the old size and not allocated yet
-        // gets what begins at `next`, and would have to ask for more than `keep` bytes to reach it.
+        // SAFETY: nothing was given out of it, and nothing will be: who has read the old size and not
+        // allocated yet gets what begins at `next`, and would have to ask for more than `keep` bytes to reach
+        // it.
         unsafe { sys::unmap(self.base.add(kept as usize), (size - kept) as usize) };
     }
 

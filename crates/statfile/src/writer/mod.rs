@@ -436,16 +436,16 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// To be called before the process changes where it is or who it is: a forked child that has no file yet gets it
-    /// while the directory can be reached.
+    /// To be called before the process changes where it is or who it is: a forked child that has no file yet
+    /// gets it while the directory can be reached.
     pub fn open_now(&'static self) {
         if self.state.load(Relaxed) == FORKED {
             self.map();
         }
     }
 
-    /// To be called when the program has limited its address space to this number of bytes: most of what is reserved
-    /// for later is given back. What finds no room then is not recorded.
+    /// To be called when the program has limited its address space to this number of bytes: most of what is
+    /// reserved for later is given back. What finds no room then is not recorded.
     pub fn address_space_is_limited(&'static self, limit: u64) {
         if self.is_on() && !self.is_forked() {
             self.current().give_back(limit);

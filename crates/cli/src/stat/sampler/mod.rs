@@ -40,7 +40,8 @@ const PAUSE_NS: (u64, u64) = (4_000_000, 1_000_000_000);
 /// A look is followed by a pause of as many times its CPU time, and a search for processes and threads by as
 /// many times its own. With the shares of stacks ([`sleeps`]) all of it takes one hundredth of a CPU.
 const LOOK_SHARE: u64 = 250;
-/// The first looks, which take this CPU time together, come as many times closer: short runs are seen as well.
+/// The first looks, which take this CPU time together, come as many times closer: short runs are seen as
+/// well.
 const FIRST_NS: u64 = 30_000_000;
 const FIRST_CLOSER: u64 = 10;
 const SEARCH_SHARE: u64 = 500;

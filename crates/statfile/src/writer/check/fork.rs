@@ -2,8 +2,8 @@
 //!
 //! The list of that is in the parent's file, which the parent goes on to write to. So the thread that forks
 //! makes a copy in memory of the process's own before it does, and the child takes it from there when it makes
-//! its own file. What other threads held stays with threads that the child does not have. Locks that processes
-//! share stay the parent's alone ([`LockKind::is_inherited`]).
+//! its own file. What other threads held stays with threads that the child does not have. Locks that
+//! processes share stay the parent's alone ([`LockKind::is_inherited`]).
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
